@@ -1,0 +1,46 @@
+"""Settings that hold for every test."""
+
+import os
+
+# Some CPUs report instructions that oneDNN's bf16 kernels then fail on (SIGILL); cap what it may use.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Kernels run in Triton's interpreter where there is no GPU; it must be chosen before triton is imported.
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+PARITY = Path(__file__).parent / "parity"
+
+
+def pytest_configure(config):
+    # One torch thread a worker: two workers on two cores slow each other down otherwise.
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def parity():
+    """Reference numbers of the authors' code and LeJEPA's: (scalars by case, arrays by name, moments)."""
+    reference = json.loads((PARITY / "reference.json").read_text())
+    cases = {case["case"].split()[0]: case for case in reference["cases"]}
+    with np.load(PARITY / "reference.npz") as arrays:
+        return cases, {name: torch.from_numpy(arrays[name]) for name in arrays.files}, reference["moments"]
