@@ -1,0 +1,53 @@
+"""A narrow residual encoder for tiny images (8 to 32 pixels) that trains on a laptop's CPU."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions with BatchNorm and a shortcut; the first may halve the resolution."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.act = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out)
+            )
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        y_NCHW = self.act(self.norm1(self.conv1(x_NCHW)))
+        return self.act(self.norm2(self.conv2(y_NCHW)) + self.shortcut(x_NCHW))
+
+
+class NarrowEncoder(nn.Module):
+    """(N, C, S, S) -> (N, `num_features`): a stem without stride, three stages, global average.
+
+    Follows timm's protocol: `num_features`, `forward_features` (the last feature map) and `forward`.
+    """
+
+    def __init__(self, in_channels: int = 3, widths: tuple[int, int, int] = (32, 64, 128)):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False),
+            nn.BatchNorm2d(widths[0]),
+            nn.ReLU(inplace=True),
+        )
+        self.stages = nn.Sequential(
+            Block(widths[0], widths[0], stride=1),
+            Block(widths[0], widths[1], stride=2),
+            Block(widths[1], widths[2], stride=2),
+        )
+        self.num_features = widths[2]
+
+    def forward_features(self, x_NCHW: Tensor) -> Tensor:
+        return self.stages(self.stem(x_NCHW))
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        return self.forward_features(x_NCHW).mean(dim=(2, 3))

@@ -1,0 +1,33 @@
+"""The projector: an MLP with BatchNorm whose last activation decides whether features are non-negative."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from lpjepa.losses import RepReLU
+
+ACTIVATIONS = ("relu", "rep_relu", "none")
+
+
+def build_projector(
+    in_dim: int, hidden_dim: int, out_dim: int, layers: int = 3, activation: str = "relu"
+) -> nn.Sequential:
+    """`layers` linear layers, BatchNorm and ReLU between them, `activation` at the end (paper, Architecture).
+
+    "relu" gives the rectified features of Rectified LpJEPA, "rep_relu" the same values with the gradient
+    of GELU, "none" the dense features of LpJEPA, LeJEPA, VICReg and SimCLR.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"model.activation: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if layers < 1:
+        raise ValueError(f"model.projector_layers: at least one layer is needed, not {layers}")
+    modules: list[nn.Module] = []
+    for _ in range(layers - 1):
+        modules += [nn.Linear(in_dim, hidden_dim), nn.BatchNorm1d(hidden_dim), nn.ReLU(inplace=True)]
+        in_dim = hidden_dim
+    modules.append(nn.Linear(in_dim, out_dim))
+    if activation == "relu":
+        modules.append(nn.ReLU())
+    elif activation == "rep_relu":
+        modules.append(RepReLU())
+    return nn.Sequential(*modules)

@@ -1,0 +1,54 @@
+"""Sorting along the last dimension; on the CPU by numpy's vectorised sort where numpy is installed.
+
+torch.sort on a CPU compares element by element and carries an index along; numpy sorts plain numbers with
+SIMD instructions, many times faster (AVX2, AVX-512, NEON). A stable order comes from sorting 64-bit keys: the
+float's bits above, its position below.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sort_values(x: Tensor) -> Tensor:
+    """x (..., N) in ascending order, a new tensor."""
+    if not _numpy_sorts(x) or x.dtype not in (torch.float32, torch.float64):
+        return x.sort(dim=-1).values
+    result = x.clone(memory_format=torch.contiguous_format)
+    result.numpy().sort(axis=-1)
+    return result
+
+
+def sort_stable(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x (..., N) in ascending order and the int64 positions its values had; equal values stay in order."""
+    if not _numpy_sorts(x) or x.dtype != torch.float32:
+        values, order = x.sort(dim=-1, stable=True)
+        return values, order
+    # Adding zero makes one number of −0 and 0, which compare equal but differ in their bits.
+    keys = _flip_negative((x + 0.0).contiguous().view(torch.int32)).long() << 32
+    keys |= torch.arange(x.shape[-1])
+    keys.numpy().sort(axis=-1)
+    order = keys & 0xFFFFFFFF
+    return _flip_negative((keys >> 32).int()).view(torch.float32), order
+
+
+def _flip_negative(bits: Tensor) -> Tensor:
+    """float32 bits to int32 numbers in the floats' order, and back: negative floats have theirs reversed."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+def _numpy_sorts(x: Tensor) -> bool:
+    # A compiler that traces the call can follow torch.sort only; its tensors are no plain ones.
+    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling() and _HAS_NUMPY
+
+
+def _has_numpy() -> bool:
+    try:
+        torch.empty(1).numpy()
+    except RuntimeError:  # torch's own word for a missing or incompatible numpy
+        return False
+    return True
+
+
+_HAS_NUMPY = _has_numpy()
