@@ -8,14 +8,23 @@ global batch: it gathers the features by itself, so leave Trainer's own gatherin
 
 import sys
 
-import lightning
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.distributions import RectifiedGeneralizedGaussian
 from lpjepa.losses import RectifiedLpJEPA
+
+# Lightning imports torchvision, which fails where it was built for another torch, as the plain wheel is
+# beside a CPU build of torch. This line mends that, and does nothing where the import works.
+declare_missing_ops()
+
+try:
+    import lightning
+except ImportError:
+    sys.exit("This example needs Lightning: pip install lightning")
 
 
 class SparseDigits(lightning.LightningModule):

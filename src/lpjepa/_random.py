@@ -71,9 +71,7 @@ class CounterSeed(nn.Module):
             return drawn.to(device)
         if self.counter.device != torch.device(device):
             self.seed, self.counter = self.seed.to(device), self.counter.to(device)
-        key = mix(self.seed, self.counter)
-        self.counter.add_(1)
-        return key
+        return _next_key(self.seed, self.counter)
 
     def extra_repr(self) -> str:
         return "seed and counter are buffers"
@@ -142,6 +140,34 @@ def on_device(parameter: Tensor, device: torch.device) -> Tensor:
 
 # The operators. Each has a CPU kernel, a CUDA kernel and a fake one that only knows the shape. Schemas are
 # written out because versions of torch differ in the annotations that they can infer one from.
+
+
+@torch.library.custom_op(
+    "lpjepa::next_key",
+    mutates_args=("counter",),
+    device_types="cpu",
+    schema="(Tensor seed, Tensor(a!) counter) -> Tensor",
+)
+def _next_key(seed: Tensor, counter: Tensor) -> Tensor:
+    key = mix(seed, counter)
+    counter.add_(1)
+    return key
+
+
+@_next_key.register_fake
+def _(seed: Tensor, counter: Tensor) -> Tensor:
+    return torch.empty_like(seed)
+
+
+@_next_key.register_kernel("cuda")
+def _(seed: Tensor, counter: Tensor) -> Tensor:
+    kernels = _kernels()
+    if kernels is not None:
+        # One launch instead of a dozen for two rounds of integer arithmetic.
+        return kernels.next_key(seed, counter)
+    key = mix(seed, counter)
+    counter.add_(1)
+    return key
 
 
 @torch.library.custom_op(

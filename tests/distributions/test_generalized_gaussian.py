@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from scipy import stats
@@ -116,3 +118,16 @@ def test_radius_is_gamma_and_independent_of_the_direction(p):
 def test_sigma_gn_gives_unit_variance(float64):
     for p in (0.1, 0.5, 1.0, 2.0, 20.0):
         assert GeneralizedGaussian(5.0, sigma_gn(p), p).variance.item() == pytest.approx(1, rel=1e-12)
+
+
+def test_quantiles_of_what_is_no_probability_are_nan():
+    q = torch.tensor([-0.1, 1.1, torch.nan])
+    assert GeneralizedGaussian(0.0, 1.0, 1.5).icdf(q).isnan().all()
+
+
+def test_density_where_the_gamma_function_overflows(float64):
+    # Γ(1/p) is beyond every float64 at p = 0.005.
+    d = GeneralizedGaussian(0.0, 1.0, 0.005)
+    assert d.log_prob(torch.tensor(0.0)).item() == pytest.approx(
+        -math.log(2) - (200 - 1) * math.log(0.005) - math.lgamma(200), rel=1e-12
+    )

@@ -1,5 +1,9 @@
 """The protocol of `torch.distributions`: shapes, dtypes, expand, Independent, compile."""
 
+import copy
+import pickle
+
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Independent
@@ -140,3 +144,21 @@ def test_cuda_agrees_with_cpu_and_samples_there():
         ):
             torch.testing.assert_close(there.cpu(), here, rtol=1e-10, atol=1e-12)
         assert cuda.sample((3,)).is_cuda
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_whole_numbers_and_numpy_numbers(cls):
+    # An integer tensor would turn the other parameters into integers: a scale of 0.7 would be 0.
+    with pytest.raises(TypeError, match=r"loc is a tensor of torch\.int64"):
+        cls(torch.tensor(0), 0.7, 1.5)
+    expected = cls(0.0, 0.5, 1.5).mean
+    assert torch.equal(cls(0, np.float32(0.5), np.float64(1.5)).mean, expected)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_copies_are_equal(cls):
+    d = cls(torch.tensor([0.3, -1.0]), 0.7, 1.4)
+    for twin in (copy.deepcopy(d), pickle.loads(pickle.dumps(d))):
+        assert torch.equal(twin.mean, d.mean)
+        draws = [x.sample((3,), generator=torch.Generator().manual_seed(0)) for x in (d, twin)]
+        assert torch.equal(*draws)

@@ -159,3 +159,37 @@ def test_from_location_with_unit_variance_after_rectification():
     d = RectifiedGeneralizedGaussian.from_location(-2.0, 1.0, "rgn", dtype=torch.float64)
     assert d.loc.item() == -2.0
     assert d.variance.item() == pytest.approx(1, rel=1e-12)
+
+
+def test_dtype_follows_the_tensors_that_are_passed():
+    wide = torch.tensor(0.05, dtype=torch.float64)
+    assert RectifiedGeneralizedGaussian.from_active_fraction(wide).loc.dtype == torch.float64
+    assert RectifiedGeneralizedGaussian.from_location(-1.0, scale=wide).loc.dtype == torch.float64
+    assert (
+        RectifiedGeneralizedGaussian.from_active_fraction(wide, dtype=torch.float32).loc.dtype
+        == torch.float32
+    )
+    assert RectifiedGeneralizedGaussian.from_active_fraction(0.05).loc.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("p", "mu"), [(20.0, -3.0), (20.0, -30.0), (5.0, -300.0), (0.5, -1e14)])
+def test_gradient_where_the_log_probability_is_beyond_1e7(float64, p, mu):
+    """d/dmu log P(x > 0) is the hazard f(0) / P(x > 0), where two logarithms of 1e7 and more cancel."""
+    loc = torch.tensor(mu, requires_grad=True)
+    (gradient,) = torch.autograd.grad(RectifiedGeneralizedGaussian(loc, 1.0, p).log_active_probability, loc)
+    with mp.workdps(60):
+        x = mp.mpf(-mu) ** mp.mpf(p) / mp.mpf(p)
+        # e^x Gamma(a, x) by its asymptotic series, which at these x ends far below rounding.
+        a = 1 / mp.mpf(p)
+        series = sum(mp.rf(1 - a, k) * (-1 / x) ** k for k in range(4))
+        hazard = mp.mpf(-mu) ** (mp.mpf(p) - 1) / series
+    assert gradient.item() == pytest.approx(float(hazard), rel=1e-9)
+
+
+def test_positive_part_can_be_sampled_at_any_depth(float64):
+    loc = torch.tensor(-30.0, requires_grad=True)
+    x = RectifiedGeneralizedGaussian(loc, 1.0, 20.0).positive_part.rsample((100,))
+    (gradient,) = torch.autograd.grad(x.sum(), loc)
+    # Given x > 0, x is of the size of 30^-19; what is left of it is the rounding of 30.
+    assert ((x >= 0) & (x < 1e-13)).all()
+    assert gradient.isfinite()

@@ -42,6 +42,8 @@ def objectives():
     plain = GeneralizedGaussian(torch.tensor(0.0), torch.tensor(1.0), torch.tensor(2.0))
     return {
         "RDMReg": RDMReg(rectified, num_slices=37, axes_weight=0.5),
+        # Fewer slices than three ranks: one rank has none to compute.
+        "RDMReg two slices": RDMReg(rectified, num_slices=2),
         "RDMReg eigen": RDMReg(rectified, num_slices=8, directions="eigen", target_ratio=2.0),
         "RDMReg axes": RDMReg(rectified, directions={"axes": 5, "random": 21}),
         "RDMReg exact": RDMReg(plain, num_slices=20, target_quantiles="exact"),

@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 import torch
 import torch.nn.functional as F
+from torch.distributions import Independent
 
 from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
 from lpjepa.losses import LeJEPA, LpJEPA, RDMReg, RectifiedLpJEPA, SIGReg
@@ -211,8 +212,18 @@ def test_constructor_mistakes_are_named():
         RDMReg(target, target_quantiles="samples")
     with pytest.raises(ValueError, match="needs a Gaussian target"):
         RDMReg(target, target_quantiles="exact")
-    with pytest.raises(ValueError, match="one coordinate"):
+    with pytest.raises(ValueError, match=r"one coordinate.* got \(4,\) and \(\)"):
         RDMReg(target.expand((4,)))
+    with pytest.raises(ValueError, match=r"one coordinate.* got \(\) and \(4,\)"):
+        RDMReg(Independent(target.expand((4,)), 1))
+    with pytest.raises(TypeError, match="target must be a distribution"):
+        RDMReg(3.0)
+    with pytest.raises(ValueError, match="target_ratio must be positive and finite"):
+        RDMReg(target, target_ratio=float("inf"))
+    with pytest.raises(ValueError, match="num_slices must be a whole number"):
+        RDMReg(target, num_slices=8.0)
+    with pytest.raises(ValueError, match="precision 'quick' is unknown"):
+        RDMReg(target, precision="quick")
     with pytest.raises(ValueError, match="directions 'randon' is unknown"):
         RDMReg(target, directions="randon")
     with pytest.raises(ValueError, match="discrepancy 'wasserstein' is unknown"):

@@ -1,5 +1,8 @@
 """What holds for every objective: shapes, dtypes, gradients, randomness, errors."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -184,6 +187,12 @@ def test_bad_projections_are_named(name):
         OBJECTIVES[name]()(z_VND, projections=F.normalize(torch.randn(7, 3), dim=1))
     with pytest.raises(ValueError, match="projections must have rows of unit norm"):
         OBJECTIVES[name]()(z_VND, projections=torch.ones(7, 4))
+    with pytest.raises(ValueError, match=r"projections must have shape \(K, 4\)"):
+        OBJECTIVES[name]()(z_VND, projections=F.normalize(torch.randn(4), dim=0))
+    with pytest.raises(ValueError, match="projections must hold at least one direction"):
+        OBJECTIVES[name]()(z_VND, projections=torch.zeros(0, 4))
+    with pytest.raises(TypeError, match="projections must be a tensor"):
+        OBJECTIVES[name]()(z_VND, projections=[1.0, 0.0, 0.0, 0.0])
 
 
 def test_bad_target_samples_are_named():
@@ -194,15 +203,42 @@ def test_bad_target_samples_are_named():
         reg(torch.randn(2, 5, 4), target_samples=torch.full((2, 5, 4), torch.nan))
 
 
+def test_target_samples_may_be_shared_by_the_views():
+    z_VND, y_MD = torch.randn(2, 5, 4), torch.rand(7, 4)
+    for c in (None, F.normalize(torch.randn(6, 4), dim=1)):
+        reg, same = RDMReg(TARGET, num_slices=8), RDMReg(TARGET, num_slices=8)
+        shared = reg(z_VND, target_samples=y_MD, projections=c)
+        assert shared == same(z_VND, target_samples=y_MD.expand(2, 7, 4), projections=c)
+
+
+@every_objective
+def test_copies_go_on_where_the_original_was(name):
+    z_VND = torch.randn(2, 6, 4)
+    criterion = OBJECTIVES[name]()
+    criterion(z_VND)
+    copies = [copy.deepcopy(criterion), pickle.loads(pickle.dumps(criterion))]
+    expected = criterion(z_VND)
+    assert all(twin(z_VND) == expected for twin in copies)
+
+
 def test_asking_for_more_eigenvectors_than_there_are():
     reg = RDMReg(TARGET, directions={"eigen": 7, "random": 3})
     with pytest.raises(ValueError, match="asks for 7 'eigen' directions"):
         reg(torch.randn(6, 10))
 
 
-def test_rectified_lpjepa_compiles_in_one_graph():
+COMPILED = {
+    **OBJECTIVES,
+    "axes": lambda: RectifiedLpJEPA(TARGET, num_slices=16, axes_weight=0.1),
+    "eigen": lambda: RDMReg(TARGET, num_slices=8, directions="eigen", target_ratio=1.5),
+    "mixture": lambda: RDMReg(TARGET, directions={"axes": 2, "orthogonal": 7}),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiles_in_one_graph(name):
     torch._dynamo.reset()
-    criterion, compiled = (RectifiedLpJEPA(TARGET, num_slices=16, axes_weight=0.1) for _ in range(2))
+    criterion, compiled = COMPILED[name](), COMPILED[name]()
     run = torch.compile(compiled, fullgraph=True, backend="aot_eager")
     for _ in range(2):
         z = torch.randn(2, 8, 6, requires_grad=True)

@@ -12,7 +12,13 @@ from lpjepa.models import ModelConfig, build, build_encoder, build_projector
 
 @pytest.mark.parametrize(
     ("name", "size", "features"),
-    [("narrow", 8, 128), ("narrow", 32, 128), ("resnet18", 32, 512), ("vit_tiny", 32, 192), ("convnext_atto", 32, 320)],
+    [
+        ("narrow", 8, 128),
+        ("narrow", 32, 128),
+        ("resnet18", 32, 512),
+        ("vit_tiny", 32, 192),
+        ("convnext_atto", 32, 320),
+    ],
 )
 def test_encoders_give_one_vector_an_image(name, size, features):
     encoder = build_encoder(name, size).eval()
@@ -23,12 +29,14 @@ def test_encoders_give_one_vector_an_image(name, size, features):
 
 @pytest.mark.parametrize("name", ["resnet18", "convnext_atto"])
 def test_small_images_keep_their_resolution(name):
-    """After the stem a 32-pixel image still has 32 × 32 positions, a 224-pixel image a quarter of them or fewer."""
+    """After the stem a 32-pixel image still has 32 × 32 positions; larger ones have shrunk to a quarter."""
     widths = {}
     for size in (32, 96):
         encoder = build_encoder(name, size)
         first = encoder.layer1 if name == "resnet18" else encoder.stages[0]
-        first.register_forward_pre_hook(lambda _, inputs, size=size: widths.update({size: inputs[0].shape[-1]}))
+        first.register_forward_pre_hook(
+            lambda _, inputs, size=size: widths.update({size: inputs[0].shape[-1]})
+        )
         with torch.no_grad():
             encoder.eval()(torch.randn(1, 3, size, size))
     assert widths == {32: 32, 96: 24}
@@ -88,7 +96,8 @@ def test_pair():
 def test_shim_makes_torchvision_importable():
     """In a fresh interpreter, as a user's first import; harmless where torchvision works by itself."""
     code = (
-        "from lpjepa.models._torchvision_shim import declare_missing_ops as d; d(); d(); import torch, torchvision, timm;"
+        "from lpjepa.models._torchvision_shim import declare_missing_ops as d; d(); d();"
+        "import torch, torchvision, timm;"
         "assert torch.ops.torchvision.nms is not None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

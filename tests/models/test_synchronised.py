@@ -1,4 +1,4 @@
-"""BatchNorm over two processes against torch's own on the whole batch: values, gradients, running statistics."""
+"""BatchNorm over two processes against torch's own on the whole batch: values, gradients, statistics."""
 
 import os
 
@@ -49,4 +49,7 @@ def test_conversion_keeps_state_and_names():
     assert synchronised.state_dict().keys() == before.keys()
     assert all(torch.equal(v, before[k]) for k, v in synchronised.state_dict().items())
     assert not any(type(m) is nn.BatchNorm2d for m in synchronised.modules())
-    assert any(isinstance(m, nn.SyncBatchNorm) for m in synchronise_batch_norm(build_encoder("narrow", 8), "cuda").modules())
+    assert any(
+        isinstance(m, nn.SyncBatchNorm)
+        for m in synchronise_batch_norm(build_encoder("narrow", 8), "cuda").modules()
+    )

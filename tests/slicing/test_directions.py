@@ -258,9 +258,10 @@ def test_bad_specifications(spec, error, message):
         parse_directions(spec, 16)
 
 
-def test_at_least_one_slice():
-    with pytest.raises(ValueError, match="num_slices must be at least 1"):
-        parse_directions("random", 0)
+@pytest.mark.parametrize("number", [0, -1, 8.0])
+def test_at_least_one_slice(number):
+    with pytest.raises(ValueError, match="num_slices must be a whole number of slices above 0"):
+        parse_directions("random", number)
 
 
 def test_a_mixture_states_its_own_number_of_slices():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -23,15 +24,17 @@ def check(name: str, value: Any, upper: float = math.inf) -> None:
     """One clear error for a bad number or CPU tensor; tensors elsewhere are not read (no device sync)."""
     lower = -math.inf if name == "loc" else 0.0
     if isinstance(value, Tensor):
+        if not value.is_floating_point():
+            raise TypeError(f"{name} is a tensor of {value.dtype}: convert it with .float().")
         if torch.compiler.is_compiling() or value.device.type != "cpu":
             return
         bad = value[~((value > lower) & (value < upper))]
         if bad.numel() == 0:
             return
         value = bad[0].item()
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+    elif isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} = {value!r} is not a number or a tensor: {_REMEDY[name]}.")
-    elif lower < value < upper:
+    elif lower < float(value) < upper:
         return
     raise ValueError(f"{name} = {value} is not possible: {_REMEDY[name]}.")
 
@@ -60,7 +63,10 @@ class LocationScale(Distribution):
             check("scale", scale)
             check("p", p)
         self._known_p = _host_value(p)
-        self.loc, self.scale, self.p = broadcast_all(loc, scale, p)
+        # Numbers as plain floats: torch does not know those of numpy.
+        self.loc, self.scale, self.p = broadcast_all(
+            *(v if isinstance(v, Tensor) else float(v) for v in (loc, scale, p))
+        )
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:

@@ -67,7 +67,8 @@ def log_inverse_gamma(a: Tensor, log_q: Tensor) -> Tensor:
     x = torch.maximum(a, -target + (a - 1) * torch.log(-target) - log_norm)
     for _ in range(_NEWTON_STEPS):
         value = log_gamma_q(a, torch.log(x))
-        hazard = torch.exp((a - 1) * torch.log(x) - x - log_norm - value)
+        # Far out the hazard tends to 1, and the difference of two large logarithms is all rounding.
+        hazard = torch.exp(torch.where(x > 1e8, 0.0, (a - 1) * torch.log(x) - x - log_norm - value))
         x = torch.maximum(x + (value - target) / hazard, x / 8)
     x = torch.where(torch.isneginf(log_q), torch.inf, x)
     return torch.where(body, log_x, torch.log(x))

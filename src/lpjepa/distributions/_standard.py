@@ -109,6 +109,8 @@ def _quantile(log_cdf: Tensor, log_sf: Tensor, p: Tensor) -> Tensor:
     lower = log_cdf < log_sf
     log_q = torch.clamp(torch.where(lower, log_cdf, log_sf) + math.log(2.0), max=0.0)
     t = torch.exp((log_inverse_gamma(1 / p, log_q) + torch.log(p)) / p)
+    # The logarithm of what is no probability is NaN, on one side or the other.
+    t = torch.where(torch.isnan(log_cdf) | torch.isnan(log_sf), torch.nan, t)
     return torch.where(lower, -t, t)
 
 
@@ -127,6 +129,18 @@ def _(log_cdf: Tensor, log_sf: Tensor, p: Tensor) -> Tensor:
     return p.new_empty(p.shape)
 
 
+def _log_mills_ratio(w: Tensor, p: Tensor, log_tail: Tensor) -> Tensor:
+    """log of P(W > w) / f(w), given the logarithm of the tail, whose two terms cancel as w grows.
+
+    Far out it is the asymptotic series w^(1-p) (1 + (1/p - 1)/x + ...), x = w^p/p.
+    """
+    x = absolute_power(w, p) / p
+    far = (w > 0) & (x > 1e5)
+    w_far, x_far = torch.where(far, w, 1.0), torch.where(far, x, 1e5)
+    asymptotic = (1 - p) * torch.log(w_far) + torch.log1p((1 / p - 1) / x_far)
+    return torch.where(far, asymptotic, log_tail - log_density(w, p))
+
+
 def _save_log_sf(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.save_for_backward(*inputs, output)
 
@@ -134,7 +148,7 @@ def _save_log_sf(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _backward_log_sf(ctx, grad):  # type: ignore[no-untyped-def]
     w, p, value = ctx.saved_tensors
     # At w = inf (an open end) the slope is 0, not inf - inf.
-    hazard = torch.exp(torch.where(torch.isneginf(value), -torch.inf, log_density(w, p) - value))
+    hazard = torch.exp(torch.where(torch.isneginf(value), -torch.inf, -_log_mills_ratio(w, p, value)))
     grad_p = None
     if ctx.needs_input_grad[1]:
         grad_p = grad * torch.ops.lpjepa.standard_log_sf_dp(w, p)
@@ -149,7 +163,7 @@ def _backward_quantile(ctx, grad):  # type: ignore[no-untyped-def]
     log_cdf, log_sf, p, w = ctx.saved_tensors
     lower = log_cdf < log_sf
     log_tail = torch.where(lower, log_cdf, log_sf)
-    per_log = grad * torch.exp(log_tail - log_density(w, p))
+    per_log = grad * torch.exp(_log_mills_ratio(w.abs(), p, log_tail))
     grad_p = None
     if ctx.needs_input_grad[2]:
         slope = torch.ops.lpjepa.standard_log_sf_dp(w.abs(), p)

@@ -50,11 +50,12 @@ class RectifiedGeneralizedGaussian(LocationScale):
     ) -> "RectifiedGeneralizedGaussian":
         """The target with P(x > 0) = fraction, which fixes mu/sigma; `scale` then fixes sigma.
 
-        `scale` is "gn" (unit variance before rectification), "rgn" (unit variance after) or a number.
+        `scale` is "gn" (unit variance before rectification), "rgn" (unit variance after) or a number. Device
+        and dtype are those of the first tensor among the arguments, else torch's defaults.
         """
         check("fraction", fraction, upper=1.0)
         check("p", p)
-        q, exponent = _wide_pair(fraction, p, device)
+        q, exponent, dtype = _wide_pair(fraction, p, scale, device, dtype)
         ratio = _standard.quantile(torch.log(q), torch.log1p(-q), exponent)
         sigma = named_scale(scale, exponent, ratio=ratio)
         return cls._cast(ratio * sigma, sigma, p, dtype)
@@ -71,14 +72,13 @@ class RectifiedGeneralizedGaussian(LocationScale):
         """The target at location mu, with `scale` as in `from_active_fraction`."""
         check("loc", mu)
         check("p", p)
-        loc, exponent = _wide_pair(mu, p, device)
+        loc, exponent, dtype = _wide_pair(mu, p, scale, device, dtype)
         return cls._cast(loc, named_scale(scale, exponent, loc=loc), p, dtype)
 
     @classmethod
     def _cast(
-        cls, loc: Tensor, sigma: Tensor, p: Parameter, dtype: torch.dtype | None
+        cls, loc: Tensor, sigma: Tensor, p: Parameter, dtype: torch.dtype
     ) -> "RectifiedGeneralizedGaussian":
-        dtype = dtype or torch.get_default_dtype()
         return cls(loc.to(dtype), sigma.to(dtype), p.to(loc.device, dtype) if isinstance(p, Tensor) else p)
 
     @property
@@ -168,8 +168,15 @@ class RectifiedGeneralizedGaussian(LocationScale):
         return _standard.log_rectified_moments(loc / scale, p)
 
 
-def _wide_pair(value: Parameter, p: Parameter, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
-    """Both in float64 on `device`, or else where the one that is a tensor lives."""
-    if device is None:
-        device = next((v.device for v in (value, p) if isinstance(v, Tensor)), None)
-    return tuple(torch.as_tensor(v, dtype=torch.float64, device=device) for v in (value, p))  # type: ignore[return-value]
+def _wide_pair(
+    value: Parameter,
+    p: Parameter,
+    scale: str | Parameter,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """`value` and p in float64 on `device`, and the dtype of the result."""
+    like = next((v for v in (value, p, scale) if isinstance(v, Tensor)), torch.empty(0))
+    device, dtype = device or like.device, dtype or like.dtype
+    wide, exponent = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in (value, p))
+    return wide, exponent, dtype

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from lpjepa.slicing.matching import sum_over_slices, with_gradient
+from lpjepa.slicing import _backend
+from lpjepa.slicing.matching import sum_over_slices, wants_gradient, with_gradient
 
 # Elements of the largest temporary, about 16 MB in float32: slices are processed in chunks that respect it.
 _LARGEST_TEMPORARY = 2**22
@@ -41,3 +42,41 @@ def epps_pulley(z_VND: Tensor, c: Tensor, weight: float, t_max: float, num_point
     with torch.no_grad():
         value, gradient = sum_over_slices(z_VND.detach(), N, c, weight, compare, chunk, want_gradient)
     return value if gradient is None else with_gradient(z_VND, value, gradient)
+
+
+def drawn_epps_pulley(
+    z_VND: Tensor, seed: Tensor, lo: int, hi: int, weight: float, t_max: float, num_points: int
+) -> Tensor | None:
+    """`epps_pulley` along random directions lo to hi of the seed, by a kernel that draws as it goes.
+
+    None where there is no such kernel. Its directions are rounded to 16 bits.
+    """
+    if hi == lo or _backend.choose_epps_pulley(z_VND) is None:
+        return None
+    value, gradient = _drawn(z_VND.detach(), seed, lo, hi, weight, t_max, num_points, wants_gradient(z_VND))
+    return with_gradient(z_VND, value, gradient)
+
+
+@torch.library.custom_op(
+    "lpjepa::drawn_epps_pulley",
+    mutates_args=(),
+    schema="(Tensor z_VND, Tensor seed, SymInt lo, SymInt hi, float weight, float t_max, int num_points, "
+    "bool want_gradient) -> (Tensor, Tensor)",
+)
+def _drawn(
+    z_VND: Tensor, seed: Tensor, lo: int, hi: int, weight: float, t_max: float, num_points: int,
+    want_gradient: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    kernel = _backend.choose_epps_pulley(z_VND)
+    assert kernel is not None
+    value, gradient = kernel(z_VND, seed, lo, hi, weight, t_max, num_points, want_gradient)
+    return value, value.new_empty(0) if gradient is None else gradient
+
+
+@_drawn.register_fake
+def _(
+    z_VND: Tensor, seed: Tensor, lo: int, hi: int, weight: float, t_max: float, num_points: int,
+    want_gradient: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    shape = z_VND.shape if want_gradient else (0,)
+    return z_VND.new_empty((), dtype=torch.float32), z_VND.new_empty(shape, dtype=torch.float32)

@@ -1,5 +1,6 @@
 """RDMReg: Rectified Distribution Matching Regularization, the heart of Rectified LpJEPA."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,9 +19,10 @@ from lpjepa.slicing import (
     planned_discrepancy,
     sliced_discrepancy,
 )
-from lpjepa.slicing._checks import checked_directions
+from lpjepa.slicing._checks import check_name, checked_projections
 from lpjepa.slicing.directions import coordinates
 from lpjepa.slicing.discrepancies import get_discrepancy
+from lpjepa.slicing.matching import PRECISIONS
 
 _QUANTILES = ("sampled", "exact")
 
@@ -40,7 +42,8 @@ class RDMReg(Matching):
     Testing"). Directions are shared by the views and drawn anew at each call, target samples Y anew for each
     view. The paper *sums* the views' terms; this is their mean, as the authors train: a factor V.
 
-    target: a distribution of one coordinate (batch shape ()), such as `RectifiedGeneralizedGaussian`.
+    target: a distribution of one coordinate (batch shape ()), such as `RectifiedGeneralizedGaussian`. It is a
+        constant of the loss: its parameters get no gradient.
     num_slices: directions per call; the paper uses 8192. A mixture in `directions` states its own number.
     directions: "random", "orthogonal", "hadamard", "eigen", "bottom_eigen", "axes" or a mixture by count; see
         `lpjepa.slicing.directions`. Along coordinates ("axes") the target's marginal is known, so they are
@@ -58,7 +61,8 @@ class RDMReg(Matching):
 
     Features: (N, D), (V, N, D), or the views one by one. `projections`: (K, D) or (V, K, D), rows of unit
     norm, the same on every rank. `target_samples`: of the features' shape, or with another number of
-    samples; each rank passes its own. `generator` must be in the same state on every rank.
+    samples, or (M, D) for all views; each rank passes its own. `generator` must be in the same state on
+    every rank.
 
     In a job of many processes the features are gathered once, and each rank computes its share of the slices
     (and of the coordinates, for `axes_weight`) on the whole batch.
@@ -77,17 +81,23 @@ class RDMReg(Matching):
         precision: str = "fast",
     ) -> None:
         super().__init__()
-        if not target_ratio > 0:
-            raise ValueError(f"target_ratio must be positive, got {target_ratio}.")
-        if not axes_weight >= 0:
-            raise ValueError(f"axes_weight must be zero or positive, got {axes_weight}.")
+        if not 0 < target_ratio < math.inf:
+            raise ValueError(f"target_ratio must be positive and finite, got {target_ratio}.")
+        if not 0 <= axes_weight < math.inf:
+            raise ValueError(f"axes_weight must be zero or positive, and finite, got {axes_weight}.")
         if target_quantiles not in _QUANTILES:
             raise ValueError(f"target_quantiles must be 'sampled' or 'exact', got {target_quantiles!r}.")
         get_discrepancy(discrepancy)
+        check_name("precision", precision, PRECISIONS)
+        if not isinstance(target, Distribution):
+            raise TypeError(
+                "target must be a distribution such as RectifiedGeneralizedGaussian, "
+                f"got a {type(target).__name__}."
+            )
         if target.batch_shape.numel() != 1 or target.event_shape:
             raise ValueError(
-                "target must be the distribution of one coordinate, with batch shape (); "
-                f"got batch shape {tuple(target.batch_shape)}."
+                "target must be the distribution of one coordinate, with batch and event shape (); "
+                f"got {tuple(target.batch_shape)} and {tuple(target.event_shape)}."
             )
         if target_quantiles == "exact" and not (is_gaussian(target) and discrepancy == "wasserstein2"):
             raise ValueError(
@@ -115,7 +125,7 @@ class RDMReg(Matching):
         seed = self.random.next(z_VND.device, generator)
         all_VND = gather_batch(z_VND, sizes)
         if projections is not None:
-            slices = self._given(all_VND, self._target_samples(all_VND, seed, target_samples), projections)
+            slices = self._given(all_VND, seed, projections, target_samples)
         else:
             slices = self._drawn(all_VND, seed, target_samples)
         if self.axes_weight:
@@ -124,13 +134,20 @@ class RDMReg(Matching):
             axes = torch.zeros_like(slices)
         return RDMRegParts(slices + self.axes_weight * axes, slices, axes)
 
-    def _given(self, all_VND: Tensor, y_VMD: Tensor, projections: Tensor) -> Tensor:
+    def _given(
+        self,
+        all_VND: Tensor,
+        seed: Tensor,
+        projections: Tensor,
+        target_samples: Tensor | Sequence[Tensor] | None,
+    ) -> Tensor:
         """This rank's share of the mean over the directions of the caller."""
-        c = checked_directions(projections, all_VND)
+        c = checked_projections(projections, all_VND)
         lo, hi = share(c.shape[-2])
         weight = 1 / (all_VND.shape[0] * c.shape[-2])
         if self.target_quantiles == "exact":
             return gaussian_discrepancy(all_VND, c[..., lo:hi, :], self.target, weight_VK=weight)
+        y_VMD = self._target_samples(all_VND, seed, target_samples)
         return sliced_discrepancy(
             all_VND, c[..., lo:hi, :], y_VMD, self.discrepancy, weight_VK=weight, precision=self.precision
         )
@@ -164,9 +181,12 @@ class RDMReg(Matching):
         V, N, D = all_VND.shape
         if given is not None:
             views = (given,) if isinstance(given, Tensor) else tuple(given)
-            return gather_batch(stack_views(views, fewest=1, name="target_samples"))
+            y_VMD = gather_batch(stack_views(views, fewest=1, name="target_samples"))
+            return y_VMD[0] if isinstance(given, Tensor) and given.ndim == 2 else y_VMD
         shape = (V, max(1, round(self.target_ratio * N)), D)
-        return sample_target(seed, self.target, shape, dtype=all_VND.dtype)
+        # The kernels take targets in 16 bits: a rounded sample is still a sample, far within sampling noise.
+        rounded = all_VND.is_cuda and all_VND.dtype == torch.float32 and self.precision == "fast"
+        return sample_target(seed, self.target, shape, dtype=torch.bfloat16 if rounded else all_VND.dtype)
 
     def _axes(self, all_VND: Tensor, discrepancy: str) -> Tensor:
         """This rank's share of the mean over these coordinates."""

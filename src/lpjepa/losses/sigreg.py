@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lpjepa._collectives import gather_batch, share
 from lpjepa._random import CounterSeed
-from lpjepa.losses._epps_pulley import epps_pulley
+from lpjepa.losses._epps_pulley import drawn_epps_pulley, epps_pulley
 from lpjepa.losses._objective import Matching
 from lpjepa.slicing import parse_directions
-from lpjepa.slicing._checks import checked_directions
+from lpjepa.slicing._checks import checked_projections
 
 
 class SIGRegParts(NamedTuple):
@@ -57,11 +57,16 @@ class SIGReg(Matching):
         all_VND = gather_batch(z_VND, sizes)
         if projections is None:
             num_slices = self.directions.num_slices
-            c = self.directions.draw(all_VND, seed, *share(num_slices)).c
-        else:
-            num_slices = projections.shape[-2]
             lo, hi = share(num_slices)
-            c = checked_directions(projections, all_VND)[..., lo:hi, :]
+            weight = 1 / (all_VND.shape[0] * num_slices)
+            value = drawn_epps_pulley(all_VND, seed, lo, hi, weight, self.t_max, self.num_points)
+            if value is not None:
+                return SIGRegParts(value)
+            c = self.directions.draw(all_VND, seed, lo, hi).c
+        else:
+            num_slices = checked_projections(projections, all_VND).shape[-2]
+            lo, hi = share(num_slices)
+            c = projections[..., lo:hi, :]
         weight = 1 / (all_VND.shape[0] * num_slices)
         return SIGRegParts(epps_pulley(all_VND, c, weight, self.t_max, self.num_points))
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.metrics.covariance import offdiagonal_energy, rank_of_gram, variance_distance
 from lpjepa.metrics.entropy import marginal_entropy
 from lpjepa.metrics.independence import nhsic
 from lpjepa.metrics.lidar import lidar
 from lpjepa.metrics.sparsity import l0_sparsity, l1_sparsity
-from lpjepa.models._torchvision_shim import declare_missing_ops
 
 declare_missing_ops()  # torchmetrics imports torchvision where it is installed
 try:

@@ -51,11 +51,9 @@ def build_encoder(name: str, image_size: int, in_channels: int = 3) -> nn.Module
 def _keep_resolution(encoder: nn.Module, in_channels: int) -> None:
     """Replace the stem of a ResNet or ConvNeXt by a 3×3 convolution of stride 1, without pooling."""
     if isinstance(getattr(encoder, "maxpool", None), nn.Module) and hasattr(encoder, "conv1"):
-        width = encoder.bn1.num_features  # type: ignore[union-attr,attr-defined]
+        width: Any = encoder.bn1.num_features  # type: ignore[union-attr,attr-defined]
         encoder.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
         nn.init.kaiming_normal_(encoder.conv1.weight, mode="fan_out", nonlinearity="relu")
         encoder.maxpool = nn.Identity()
-    elif isinstance(stem := getattr(encoder, "stem", None), nn.Sequential) and isinstance(
-        stem[0], nn.Conv2d
-    ):
+    elif isinstance(stem := getattr(encoder, "stem", None), nn.Sequential) and isinstance(stem[0], nn.Conv2d):
         stem[0] = nn.Conv2d(in_channels, stem[0].out_channels, 3, padding=1, bias=stem[0].bias is not None)

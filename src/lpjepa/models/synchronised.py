@@ -41,7 +41,9 @@ class GlobalBatchNorm(nn.BatchNorm2d):
             raise ValueError(f"BatchNorm expects (N, C) or (N, C, ...), not {tuple(input.shape)}")
 
     def forward(self, input: Tensor) -> Tensor:
-        if not (self.training and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        if not (
+            self.training and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        ):
             return super().forward(input)
         self._check_input_dim(input)
         x = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input

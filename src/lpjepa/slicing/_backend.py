@@ -32,6 +32,12 @@ def choose_random(z_VND: Tensor, y_VMD: Tensor, discrepancy: str, precision: str
     return kernels.random_wasserstein2 if kernels.supports(z_VND, y_VMD.shape[1]) else None
 
 
+def choose_epps_pulley(z_VND: Tensor) -> Callable[..., Result] | None:
+    """The kernel for Epps–Pulley along random directions of a seed, or None."""
+    kernels = _kernels(z_VND)
+    return kernels.random_epps_pulley if kernels is not None and kernels.supports(z_VND) else None
+
+
 def _kernels(z_VND: Tensor) -> ModuleType | None:
     return _import_kernels() if z_VND.device.type == "cuda" else None
 

@@ -66,6 +66,18 @@ def checked_directions(
     return c
 
 
+def checked_projections(c: Tensor, z_VND: Tensor) -> Tensor:
+    """Directions that a caller of a loss passed: as `checked_directions`, and at least one of them."""
+    if not isinstance(c, Tensor):
+        raise TypeError(
+            f"projections must be a tensor of shape (K, {z_VND.shape[2]}); got a {type(c).__name__}."
+        )
+    checked_directions(c, z_VND)
+    if 0 in c.shape:
+        raise ValueError(f"projections must hold at least one direction; got shape {tuple(c.shape)}.")
+    return c
+
+
 def checked_target_samples(y: Tensor, z_VND: Tensor, name: str = "target_samples") -> Tensor:
     """`y` as (V, M, D); (M, D) is used for every view."""
     views, _, dim = z_VND.shape

@@ -31,7 +31,7 @@ RANDOM_BLOCK = 256
 # Each kind draws from streams of its own within the step's seed.
 _ORTHOGONAL_STREAM = 1 << 32
 _AXES_STREAM = 2 << 32
-_HADAMARD_STREAM = 3 << 32
+HADAMARD_STREAM = 3 << 32
 
 
 class Directions(NamedTuple):
@@ -133,8 +133,8 @@ def parse_directions(spec: str | Mapping[str, int], num_slices: int) -> Directio
     """
     if isinstance(spec, str):
         _known(spec)
-        if num_slices < 1:
-            raise ValueError(f"num_slices must be at least 1; got {num_slices}.")
+        if not isinstance(num_slices, int) or num_slices < 1:
+            raise ValueError(f"num_slices must be a whole number of slices above 0; got {num_slices!r}.")
         if spec in _OF_FEATURES or spec == "axes":
             return DirectionPlan(((spec, None), ("random", None)), num_slices)
         return DirectionPlan(((spec, num_slices),), num_slices)
@@ -180,7 +180,7 @@ def coordinates(seed: Tensor, count: int, dim: int) -> Tensor:
 def _hadamard(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.dtype) -> Tensor:
     if dim < SMALLEST_DIM:
         return _orthogonal(seed, lo, hi, count, dim, dtype)
-    return hadamard_rows(seed, lo, hi, dim, dtype, _HADAMARD_STREAM)
+    return hadamard_rows(seed, lo, hi, dim, dtype, HADAMARD_STREAM)
 
 
 # Kinds that need only the seed: (seed, lo, hi, count, dim, dtype) -> rows lo to hi of `count`.

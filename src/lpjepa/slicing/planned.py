@@ -7,7 +7,9 @@ from torch import Tensor
 
 from lpjepa.slicing import _backend
 from lpjepa.slicing._checks import checked_features, checked_target_samples
-from lpjepa.slicing.directions import DirectionPlan
+from lpjepa.slicing._structured import hadamard_matching
+from lpjepa.slicing.directions import HADAMARD_STREAM, DirectionPlan
+from lpjepa.slicing.hadamard import SMALLEST_DIM
 from lpjepa.slicing.matching import sliced_discrepancy, wants_gradient, with_gradient
 
 
@@ -24,8 +26,9 @@ def planned_discrepancy(
     """The part of slices lo to hi (all by default) in the mean over all views and slices of the plan.
 
     `sliced_discrepancy` along `plan.draw(z_VND, seed, lo, hi)`; where a kernel can draw random directions as
-    it uses them, they are never written to memory (its directions are those of `draw`, rounded to 16 bits).
-    The parts of disjoint shares add up to the loss.
+    it uses them, they are never written to memory (its directions are those of `draw`, rounded to 16 bits),
+    and on the CPU Hadamard directions are applied by fast transforms. The parts of disjoint shares add up to
+    the loss.
     """
     hi = plan.num_slices if hi is None else hi
     random_only = all(kind == "random" for kind, _ in plan.parts)
@@ -36,6 +39,22 @@ def planned_discrepancy(
         weight = 1.0 / (features.shape[0] * plan.num_slices)
         value, gradient = torch.ops.lpjepa.random_matching(
             features.detach(), targets, seed, lo, hi, weight, wants_gradient(z_VND)
+        )
+        return with_gradient(features, value, gradient)
+    structured = all(kind == "hadamard" for kind, _ in plan.parts) and features.shape[2] >= SMALLEST_DIM
+    if structured and hi > lo and features.device.type == "cpu" and precision == "fast":
+        # On the CPU products bound the loss, and structured directions need none.
+        weight = 1.0 / (features.shape[0] * plan.num_slices)
+        value, gradient = hadamard_matching(
+            features.detach(),
+            targets,
+            seed,
+            HADAMARD_STREAM,
+            lo,
+            hi,
+            weight,
+            discrepancy,
+            wants_gradient(z_VND),
         )
         return with_gradient(features, value, gradient)
     c, weight_VK = plan.draw(features, seed, lo, hi)

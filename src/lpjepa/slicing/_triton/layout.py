@@ -1,0 +1,74 @@
+"""Sizes of the kernels' buffers and blocks, from the shapes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import triton
+
+MAX_SAMPLES = 16384
+MAX_DIM = 32768  # one program holds one direction in registers
+LOG_RUN = 10  # 2^LOG_RUN samples are sorted in one warp's registers; longer slices run by run
+
+
+@dataclass(frozen=True)
+class Layout:
+    """V views of N samples in D dimensions along K slices; two sides with target samples, one without."""
+
+    views: int
+    samples: int
+    dim: int
+    slices: int
+    sides: int
+
+    @cached_property
+    def log_n(self) -> int:
+        """Of the power of two that holds the samples."""
+        return max((self.samples - 1).bit_length(), 4)
+
+    @cached_property
+    def long(self) -> bool:
+        """Whether slices are sorted run by run, in rows of a power of two of samples."""
+        return self.sides == 2 and self.log_n > LOG_RUN
+
+    @cached_property
+    def pitch(self) -> int:
+        """Samples rounded up so that every view starts on an aligned address."""
+        return -(-self.samples // 16) * 16
+
+    @cached_property
+    def p_pitch(self) -> int:
+        """Distance of one view's projections from the next's."""
+        return 2**self.log_n if self.long else self.pitch
+
+    @cached_property
+    def dim_pitch(self) -> int:
+        """Dimensions rounded up to whole steps of the products, filled with zeros."""
+        return -(-self.dim // 64) * 64
+
+    @cached_property
+    def columns(self) -> int:
+        return self.sides * self.views * self.p_pitch
+
+    @cached_property
+    def chunk(self) -> int:
+        """Slices at a time: some 28 MB of projections and directions, more where features are larger.
+
+        A power of two, which divides evenly among blocks and multiprocessors.
+        """
+        per_slice = 4 * self.columns + 2 * self.dim_pitch
+        budget = 28 * 2**20 + 6 * self.views * self.samples * self.dim
+        largest = max(256, 1 << (budget // per_slice).bit_length() - 1)
+        return min(largest, -(-self.slices // 256) * 256)
+
+    @cached_property
+    def splits(self) -> int:
+        """Parts of a chunk's slices whose gradients are summed apart, to fill the multiprocessors."""
+        tiles = self.views * triton.cdiv(self.pitch, 128) * triton.cdiv(self.dim_pitch, 128)
+        return max(1, min(8, 64 // tiles, self.chunk // 256))
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether the summed gradients have the layout of the result."""
+        return self.splits == 1 and self.pitch == self.samples and self.dim_pitch == self.dim

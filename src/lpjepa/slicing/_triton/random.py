@@ -1,0 +1,264 @@
+"""Random numbers drawn where they are used: Philox 4×32-10, its key read from device memory.
+
+Keys and counters are those of `lpjepa._philox`: the key mixes seed and stream, and number i of a stream is
+word i mod 4 of counter i div 4. Normal and uniform numbers agree with its to float32 rounding; generalized
+Gaussian ones are drawn from other counters.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lpjepa.slicing._triton.launch import launch
+
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_MULTIPLIER_1 = tl.constexpr(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = tl.constexpr(0x94D049BB133111EB)
+_POSITIVE = tl.constexpr((1 << 63) - 1)
+_TWO_PI = tl.constexpr(6.283185307179586)
+# More than 95 % of Marsaglia and Tsang's proposals are accepted.
+_ATTEMPTS = tl.constexpr(8)
+
+DIRECTION_BLOCK = 256  # slices drawn from one stream
+
+
+@triton.jit
+def _scramble(x):
+    x = x + _GOLDEN
+    x = (x ^ (x >> 30)) * _MULTIPLIER_1
+    x = (x ^ (x >> 27)) * _MULTIPLIER_2
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def stream_key(seed_ptr, stream):
+    """`lpjepa._random.mix(seed, stream)`, in unsigned arithmetic."""
+    seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
+    return _scramble(_scramble(seed) + stream.to(tl.uint64)) & _POSITIVE
+
+
+@triton.jit
+def _next_key_kernel(seed_ptr, counter_ptr, out_ptr):
+    counter = tl.load(counter_ptr)
+    tl.store(out_ptr, stream_key(seed_ptr, counter).to(tl.int64, bitcast=True))
+    tl.store(counter_ptr, counter + 1)
+
+
+@triton.jit
+def _words(key, counter, sequence):
+    zero = counter * 0
+    return tl.philox(
+        key,
+        counter.to(tl.uint32),
+        (counter >> 32).to(tl.uint32),
+        (zero + sequence).to(tl.uint32),
+        zero.to(tl.uint32),
+    )
+
+
+@triton.jit
+def _open_uniform(word):
+    return ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2^-23
+
+
+@triton.jit
+def _box_muller(radius_word, angle_word):
+    radius = tl.sqrt(-2.0 * tl.log((radius_word.to(tl.float32) + 1.0) * 2.3283064365386963e-10))
+    angle = angle_word.to(tl.float32) * (_TWO_PI * 2.3283064365386963e-10)
+    return radius * tl.cos(angle), radius * tl.sin(angle)
+
+
+@triton.jit
+def _four_normals(key, counter, sequence):
+    w0, w1, w2, w3 = _words(key, counter, sequence)
+    n0, n1 = _box_muller(w0, w1)
+    n2, n3 = _box_muller(w2, w3)
+    return n0, n1, n2, n3
+
+
+@triton.jit
+def _interleave(n0, n1, n2, n3):
+    """Four blocks of Q numbers as one of 4Q, number 4q + i from block i."""
+    return tl.interleave(tl.interleave(n0, n2), tl.interleave(n1, n3))
+
+
+@triton.jit
+def _pick(n0, n1, n2, n3, lane):
+    return tl.where(lane < 2, tl.where(lane == 0, n0, n1), tl.where(lane == 2, n2, n3))
+
+
+@triton.jit(do_not_specialize=["stream"])
+def _normal_kernel(seed_ptr, out_ptr, numel, stream, QUADS: tl.constexpr):
+    block = tl.program_id(1)
+    key = stream_key(seed_ptr, stream.to(tl.int64) + block)
+    first = tl.program_id(0).to(tl.int64) * QUADS
+    n0, n1, n2, n3 = _four_normals(key, first + tl.arange(0, QUADS), 0)
+    index = 4 * first + tl.arange(0, 4 * QUADS)
+    target = out_ptr + block.to(tl.int64) * numel + index
+    tl.store(target, _interleave(n0, n1, n2, n3).to(out_ptr.dtype.element_ty), mask=index < numel)
+
+
+@triton.jit(do_not_specialize=["stream"])
+def _uniform_kernel(seed_ptr, out_ptr, numel, stream, QUADS: tl.constexpr):
+    key = stream_key(seed_ptr, stream.to(tl.int64))
+    first = tl.program_id(0).to(tl.int64) * QUADS
+    w0, w1, w2, w3 = _words(key, first + tl.arange(0, QUADS), 0)
+    index = 4 * first + tl.arange(0, 4 * QUADS)
+    uniform = _open_uniform(_interleave(w0, w1, w2, w3))
+    tl.store(out_ptr + index, uniform, mask=index < numel)
+
+
+@triton.jit(do_not_specialize=["stream", "first"])
+def _directions_kernel(
+    seed_ptr,
+    out_ptr,
+    stream,
+    first,
+    D,
+    PITCH,
+    BLOCK_SLICES: tl.constexpr,
+    QUADS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    """One unit direction, rounded to the output's type; columns D to PITCH are zero."""
+    k = first.to(tl.int64) + tl.program_id(0)
+    key = stream_key(seed_ptr, stream.to(tl.int64) + k // BLOCK_SLICES)
+    start = (k % BLOCK_SLICES) * D
+    d = tl.arange(0, 4 * QUADS)
+    if ALIGNED:
+        n0, n1, n2, n3 = _four_normals(key, start // 4 + tl.arange(0, QUADS), 0)
+        c = _interleave(n0, n1, n2, n3)
+    else:
+        # Rows start inside a counter: draw the whole counter for each number and keep one word's.
+        n0, n1, n2, n3 = _four_normals(key, (start + d) // 4, 0)
+        c = _pick(n0, n1, n2, n3, (start + d) % 4)
+    c = tl.where(d < D, c, 0.0)
+    c = c / tl.sqrt(tl.sum(c * c))
+    row_ptr = out_ptr + tl.program_id(0).to(tl.int64) * PITCH
+    tl.store(row_ptr + d, c.to(out_ptr.dtype.element_ty), mask=d < PITCH)
+
+
+@triton.jit(do_not_specialize=["stream"])
+def _generalized_gaussian_kernel(
+    seed_ptr, loc_ptr, scale_ptr, p_ptr, out_ptr, numel, stream, RECTIFIED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """loc + scale · s · (p G)^(1/p), s = ±1, G ~ Gamma(1/p); see `lpjepa._philox.generalized_gaussian`.
+
+    Every number takes one counter of its own per use, so that the cases of p need no care for words:
+    p = 1 takes an exponential, p = 2 a normal number, any other p Marsaglia and Tsang's rejection.
+    """
+    key = stream_key(seed_ptr, stream.to(tl.int64))
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    loc = tl.load(loc_ptr).to(tl.float32)
+    scale = tl.load(scale_ptr).to(tl.float32)
+    p = tl.load(p_ptr).to(tl.float32)
+    w0, w1, _w2, _w3 = _words(key, i, 0)
+    if p == 2.0:
+        signed, _sine = _box_muller(w0, w1)
+    else:
+        magnitude = -tl.log(_open_uniform(w0))
+        if p != 1.0:
+            a = 1.0 / p + 2.0 / 3.0
+            c = 1.0 / tl.sqrt(9.0 * a)
+            gamma = tl.zeros_like(magnitude) + a
+            undecided = tl.full([BLOCK], 1, tl.int32)
+            attempt = 1
+            while (attempt <= _ATTEMPTS) & (tl.max(undecided) > 0):
+                r0, r1, r2, _r3 = _words(key, i, attempt)
+                x, _x_sine = _box_muller(r0, r1)
+                cube = 1.0 + c * x
+                v = cube * cube * cube
+                log_v = tl.log(tl.maximum(v, 1e-30))
+                accepted = (v > 0.0) & (tl.log(_open_uniform(r2)) < 0.5 * x * x + a * (1.0 - v + log_v))
+                gamma = tl.where((undecided > 0) & (v > 0.0), a * v, gamma)
+                undecided = tl.where(accepted, 0, undecided)
+                attempt += 1
+            # (p G)^(1/p) with G = G₊ U^p, G₊ ~ Gamma(1 + 1/p).
+            magnitude = tl.exp(tl.log(p * gamma) / p) * _open_uniform(w0)
+        signed = tl.where((w1 & 1) == 0, magnitude, -magnitude)
+    sample = loc + scale * signed
+    if RECTIFIED:
+        sample = tl.maximum(sample, 0.0)
+    tl.store(out_ptr + i, sample.to(out_ptr.dtype.element_ty), mask=i < numel)
+
+
+def next_key(seed: Tensor, counter: Tensor) -> Tensor:
+    """`mix(seed, counter)`; the counter advances in place."""
+    key = torch.empty_like(seed)
+    aligned = seed.data_ptr() % 16, counter.data_ptr() % 16
+    launch((seed.device.index, aligned), _next_key_kernel, (1, 1, 1), (seed, counter, key), {}, num_warps=1)
+    return key
+
+
+def normal(seed: Tensor, blocks: int, shape: tuple[int, ...], stream: int, dtype: torch.dtype) -> Tensor:
+    """Standard normal numbers (blocks, *shape), block b from stream + b."""
+    if dtype == torch.float64:
+        from lpjepa import _philox
+        from lpjepa._random import mix
+
+        keys = mix(seed, torch.arange(stream, stream + blocks, device=seed.device))
+        return _philox.normal(keys, shape, dtype)
+    out = torch.empty((blocks, *shape), dtype=dtype, device=seed.device)
+    numel = math.prod(shape)
+    if out.numel():
+        _normal_kernel[(triton.cdiv(numel, 1024), blocks)](seed, out, numel, stream, QUADS=256)
+    return out
+
+
+def uniform(seed: Tensor, shape: tuple[int, ...], stream: int, dtype: torch.dtype) -> Tensor:
+    """Uniform numbers strictly inside (0, 1)."""
+    if dtype != torch.float32:
+        from lpjepa import _philox
+        from lpjepa._random import mix
+
+        return _philox.uniform(mix(seed, stream), shape, dtype)
+    out = torch.empty(shape, dtype=dtype, device=seed.device)
+    if out.numel():
+        _uniform_kernel[(triton.cdiv(out.numel(), 1024),)](seed, out, out.numel(), stream, QUADS=256)
+    return out
+
+
+def generalized_gaussian(
+    seed: Tensor,
+    loc: Tensor,
+    scale: Tensor,
+    p: Tensor,
+    rectified: bool,
+    shape: tuple[int, ...],
+    stream: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Samples of GN_p(loc, scale), rectified if asked; with one parameter for all numbers."""
+    if dtype == torch.float64 or loc.numel() * scale.numel() * p.numel() != 1:
+        from lpjepa import _philox
+        from lpjepa._random import mix
+
+        return _philox.generalized_gaussian(mix(seed, stream), loc, scale, p, rectified, shape, dtype)
+    out = torch.empty(shape, dtype=dtype, device=seed.device)
+    if out.numel():
+        grid = (triton.cdiv(out.numel(), 512),)
+        _generalized_gaussian_kernel[grid](
+            seed, loc, scale, p, out, out.numel(), stream, RECTIFIED=rectified, BLOCK=512
+        )
+    return out
+
+
+def directions(seed: Tensor, lo: int, hi: int, out: Tensor, dim: int, stream: int = 0) -> None:
+    """Directions of slices lo to hi into `out` (hi - lo, pitch), uniform on the sphere of `dim` dimensions.
+
+    The same directions as normalising `normal(seed, blocks, (256, dim), stream)`, rounded to out's type:
+    a rounded direction is as good a direction, so this costs no accuracy.
+    """
+    pitch = out.shape[1]
+    quads = triton.next_power_of_2(triton.cdiv(pitch, 4))
+    launch(
+        (seed.device.index, out.dtype, dim, pitch, type(stream), stream < 2**31),
+        _directions_kernel, (hi - lo, 1, 1), (seed, out, stream, lo, dim, pitch),
+        {"BLOCK_SLICES": DIRECTION_BLOCK, "QUADS": quads, "ALIGNED": dim % 4 == 0},
+        num_warps=min(max(quads // 128, 1), 8),
+    )  # fmt: skip
