@@ -21,7 +21,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 	@touch $@
 
 demo: $(VENV)/.train    ## install, then train three sparse encoders on handwritten digits
-	@$(BIN)/lpjepa target --active 0.05 --p 1 --compare 0.5 1 2 --out runs/target.png
+	@$(BIN)/lpjepa demo
 
 lint: $(VENV)/.dev    ## ruff and mypy
 	@$(BIN)/ruff check --quiet src tests benchmarks examples

@@ -1,28 +1,78 @@
-"""The command `lpjepa`: finds the command's module, runs it, and prints a user's mistake as one sentence."""
+"""The command `lpjepa`: finds the command's module, runs it, and says a user's mistake in one sentence.
+
+A command is a module of `lpjepa._commands` with `run(arguments) -> exit status`. It is imported when it is
+called, so that `lpjepa target` does not wait for what `lpjepa pretrain` needs.
+"""
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-# In the order of the list that `lpjepa` prints; each is a module of `lpjepa._commands`.
-COMMANDS = ("target",)
+# In the order of the list that `lpjepa` prints.
+COMMANDS = {
+    "demo": "train three sparse encoders on handwritten digits, to show the dial of sparsity turning",
+    "target": "design a target: --active 0.05 --p 1 (or --mu -2), --compare 0.5 1 2, --json",
+    "pretrain": "train an encoder: [CONFIG.yaml | presets:NAME] [--data.source cifar100 --target.mu -1 ...]",
+    "evaluate": "measure and probe a trained run: RUN [--on cifar10 folder=IMAGES ...]",
+    "report": "write an HTML report: RUN [RUN ...]",
+    "reproduce": "the paper's tables and figures: [NAME ...] [--scale smoke|small|paper]",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 is success, 2 a user's mistake."""
+    """Run one command; 0 is success, 2 a user's mistake, 128 + n an interruption by signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print("usage: lpjepa COMMAND [...]\n")
-        for name in COMMANDS:
-            print(f"  {name:<10} {(import_module(f'lpjepa._commands.{name}').run.__doc__ or '').strip()}")
+        return _list_commands()
+    if words[0] == "--version":
+        from lpjepa import __version__
+
+        print(__version__)
         return 0
     if words[0] not in COMMANDS:
-        print(f"lpjepa: there is no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
-        return 2
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        return _complain(f"there is no command {words[0]!r}; {hint}")
     try:
         return import_module(f"lpjepa._commands.{words[0]}").run(words[1:])
-    except ValueError as error:
-        print(f"lpjepa: {error}", file=sys.stderr)
-        return 2
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        return _complain("not enough memory; lower train.batch_size, data.store_size or data.max_memory")
+    except ModuleNotFoundError as error:
+        # Only what the extra `train` would have brought is the user's to mend; the rest is a bug of ours.
+        if error.name is None or error.name.startswith("lpjepa"):
+            raise
+        return _complain(f"{error.name} is not installed; get it with: pip install 'lpjepa[train]'")
+    except (ValueError, ImportError, OSError) as error:
+        return _complain(str(error))
+    except RuntimeError as error:
+        return _runtime_error(error)
+
+
+def _runtime_error(error: RuntimeError) -> int:
+    """Our own errors are sentences for the user; anything else is a bug and keeps its traceback."""
+    from lpjepa.training import CheckpointError, Diverged, Interrupted
+
+    if isinstance(error, Interrupted):
+        print(f"\n{error}", file=sys.stderr)
+        return 128 + error.signal_number
+    if isinstance(error, (CheckpointError, Diverged)):
+        return _complain(str(error))
+    raise error
+
+
+def _complain(sentence: str) -> int:
+    print(f"lpjepa: {sentence}", file=sys.stderr)
+    return 2
+
+
+def _list_commands() -> int:
+    print("usage: lpjepa COMMAND [...]\n")
+    for name, description in COMMANDS.items():
+        print(f"  {name:<10} {description}")
+    print("\n  lpjepa COMMAND --help shows what a command takes.")
+    return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 
 @dataclass
@@ -29,16 +29,12 @@ class Arguments:
 
 
 def run(arguments: list[str]) -> int:
-    """design a target: --active 0.05 --p 1 (or --mu -2), --compare 0.5 1 2, --json"""
+    """Print the numbers of one target or several, and draw them."""
     import tyro
 
     from lpjepa.report.target import draw_targets, print_targets, target_summary
 
-    chosen = tyro.cli(
-        Annotated[Arguments, tyro.conf.arg(name="")],  # type: ignore[arg-type]
-        prog="lpjepa target",
-        args=arguments,
-    )
+    chosen = tyro.cli(Arguments, prog="lpjepa target", args=arguments)
     targets = [_design(chosen, p) for p in chosen.compare or (chosen.p,)]
     if chosen.json:
         print(json.dumps([target_summary(target) for target in targets], indent=2))

@@ -1,0 +1,8 @@
+"""`python -m lpjepa` is the command `lpjepa`; torchrun needs it in this form."""
+
+import sys
+
+from lpjepa.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

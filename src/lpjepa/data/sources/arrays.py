@@ -1,0 +1,66 @@
+"""``npz``: arrays in one NumPy file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lpjepa.data.errors import DataError, MissingData
+from lpjepa.data.image_set import ImageSet, Storage
+from lpjepa.data.order import holdout
+from lpjepa.data.sources._common import array_set, no_split
+
+_HELD_OUT = ("x_test", "x_val")
+
+
+def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1, seed: int = 0) -> ImageSet:
+    """Images and labels from ``root``, a ``.npz`` file.
+
+    Its arrays are ``x_train, y_train, x_test, y_test`` (or ``x_val, y_val``), or ``images`` and ``labels``,
+    from which ``val_fraction`` is held out; labels may be absent, names may stand in ``classes``.
+    Pickled objects are refused.
+    """
+    path = root
+    if not path.is_file():
+        raise MissingData(
+            f"there is no array file {path}", "numpy.savez(FILE, x_train=..., y_train=...)", f"{path}"
+        )
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names = set(stored.files)
+            wanted = _names(names, split, path)
+            classes = [str(c) for c in stored["classes"]] if "classes" in names else None
+            if wanted is not None:
+                x, y = wanted
+                return array_set(stored[x], stored[y] if y in names else None, classes, path.stem, storage)
+            images = stored["images"]
+            labels = torch.as_tensor(stored["labels"]) if "labels" in names else None
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} cannot be read as NumPy arrays ({error}).") from None
+    if val_fraction <= 0:
+        if split != "train":
+            raise no_split(str(path), split, "add x_test and y_test, or set val_fraction above 0")
+        return array_set(images, labels, classes, path.stem, storage)
+    train, val = holdout(len(images), labels, val_fraction, seed)
+    chosen = train if split == "train" else val
+    chosen_labels = None if labels is None else labels[chosen]
+    return array_set(images[chosen.numpy()], chosen_labels, classes, path.stem, storage)
+
+
+def _names(names: set[str], split: str, path: Path) -> tuple[str, str] | None:
+    """The arrays of a split, or None where one array must be split."""
+    if "x_train" in names:
+        for x in ("x_train",) if split == "train" else _HELD_OUT:
+            if x in names:
+                return x, x.replace("x_", "y_")
+        raise no_split(str(path), split, "add x_test and y_test")
+    if "images" in names:
+        return None
+    raise DataError(
+        f"{path} must hold x_train (with y_train, x_test, y_test) or images (with labels), "
+        f"not {sorted(names)}."
+    )

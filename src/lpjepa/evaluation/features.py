@@ -1,0 +1,139 @@
+"""Features of frozen models: computed once, kept in memory, or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lpjepa.data import ImageSet, in_order
+
+KINDS = ("encoder", "projector")
+Batch = tuple[Tensor, Tensor, "Tensor | None"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoder features (N, E), projector features (N, D) and labels (N,) of one split, in order."""
+
+    encoder: Tensor
+    projector: Tensor
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.projector)
+
+    def kind(self, name: str) -> Tensor:
+        """`encoder` or `projector` features by name."""
+        if name not in KINDS:
+            raise ValueError(f"There are no {name!r} features; choose one of {', '.join(KINDS)}.")
+        return self.encoder if name == "encoder" else self.projector
+
+    def require_labels(self) -> Tensor:
+        if self.labels is None:
+            raise ValueError("These features have no labels; a probe or kNN needs a labelled data set.")
+        return self.labels
+
+    def to(self, device: torch.device | str) -> Features:
+        labels = None if self.labels is None else self.labels.to(device)
+        return Features(self.encoder.to(device), self.projector.to(device), labels)
+
+
+def stream(
+    model: nn.Module,
+    images: Any,
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+    transform: Callable[..., Tensor] | None = None,
+    labels: Tensor | None = None,
+) -> Iterator[Batch]:
+    """Batches of (encoder features, projector features, labels) on `device`, for sets that do not fit.
+
+    `model(x)` gives (h, z). `images` is a tensor (N, C, H, W), beside its `labels`; an `ImageSet`, which has
+    its own, and of which unreadable images are left out; or an iterable of batches, each images or (images,
+    labels). `transform` makes the model's input of a batch on `device` (by default that of the model); for
+    an image set it gets the images and their true sizes, as `EvalTransform` takes them. The model is in
+    evaluation mode while it runs and is put back afterwards.
+    """
+    device = torch.device(device) if device is not None else _device_of(model)
+    training = model.training
+    model.to(device).eval()
+    try:
+        for inputs, y in _batches(images, batch_size, device, labels):
+            with torch.inference_mode():
+                h, z = model(transform(*inputs) if transform is not None else inputs[0])
+            # Copies made outside inference mode are ordinary tensors, which a probe may use in its graph.
+            yield h.float().clone(), z.float().clone(), y
+    finally:
+        model.train(training)
+
+
+def extract(
+    model: nn.Module,
+    images: Any,
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+    transform: Callable[..., Tensor] | None = None,
+    labels: Tensor | None = None,
+    store: torch.device | str = "cpu",
+    progress: Callable[[int], None] | None = None,
+) -> Features:
+    """The features of a whole split, on `store`; arguments as of `stream`, `progress(n)` hears of n more.
+
+    An empty split, and features that are not finite, are errors.
+    """
+    parts: list[Batch] = []
+    for h, z, y in stream(model, images, batch_size, device, transform, labels):
+        parts.append((h.to(store), z.to(store), None if y is None else y.to(store)))
+        if progress is not None:
+            progress(len(h))
+    if not parts:
+        raise ValueError("There are no images to compute features of: the split is empty.")
+    given = [y for _, _, y in parts if y is not None]
+    features = Features(
+        torch.cat([h for h, _, _ in parts]),
+        torch.cat([z for _, z, _ in parts]),
+        torch.cat(given) if given else None,
+    )
+    for name in KINDS:
+        require_finite(features.kind(name), f"The {name} features")
+    return features
+
+
+def require_finite(x: Tensor, name: str) -> None:
+    """An error that names the first bad row, where there is one."""
+    bad = ~x.isfinite().all(-1)
+    if bool(bad.any()):
+        raise ValueError(
+            f"{name} of {int(bad.sum())} of {len(x)} samples are not finite (the first is sample "
+            f"{int(bad.nonzero()[0])}); the model has diverged, use an earlier checkpoint."
+        )
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _batches(
+    images: Any, batch_size: int, device: torch.device, labels: Tensor | None
+) -> Iterator[tuple[tuple[Any, ...], Tensor | None]]:
+    """What a transform gets, on `device`, and the labels."""
+    if isinstance(images, Tensor):
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            yield (images[part].to(device, non_blocking=True),), None if labels is None else labels[part]
+    elif isinstance(images, ImageSet):
+        for batch in in_order(images, batch_size, device=device):
+            yield (batch.images, batch.sizes), batch.labels
+    elif isinstance(images, Iterable):
+        for item in images:
+            x, y = item if isinstance(item, (tuple, list)) else (item, None)
+            yield (x.to(device, non_blocking=True),), y
+    else:
+        raise TypeError(
+            f"Features are computed of a tensor, an image set or batches, not of {type(images).__name__}."
+        )

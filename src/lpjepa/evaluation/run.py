@@ -1,0 +1,191 @@
+"""Evaluating a run: its newest checkpoint on its own images and on any others.
+
+    evaluate_run("runs/digits", on=["digits", "npz=pets64.npz"])
+
+writes `evaluation.json` (see `results`) and, for the pictures of a report, a sample of the held-out projector
+features as `features/SOURCE.pt` into the run's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lpjepa.data import EvalTransform, ImageSet, load_source
+from lpjepa.evaluation import results
+from lpjepa.evaluation.features import Features, extract
+from lpjepa.evaluation.progress import Progress
+from lpjepa.evaluation.protocol import EvaluationSettings, evaluate_features
+from lpjepa.metrics import FeatureSample
+from lpjepa.models import SparseModel
+from lpjepa.training import CheckpointError, Run
+from lpjepa.training.checkpoint import list_checkpoints, load, step_of
+from lpjepa.training.objectives import build_target
+from lpjepa.training.processes import pick_device
+
+MATCHING = ("rectified_lpjepa", "lpjepa")  # the methods whose features follow a target
+KEPT_FEATURES = 2048  # rows of projector features kept for pictures
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set to evaluate on, as `lpjepa.data.load_source` takes it, and its name in tables."""
+
+    name: str
+    root: str | None = None
+    label: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """`NAME`, or `NAME=PATH` for one that lies in a file or folder of its own."""
+        name, separator, root = text.partition("=")
+        if not name or (separator and not root):
+            raise ValueError(f"A data set is NAME or NAME=PATH, such as folder=images/pets, not {text!r}.")
+        return cls(name, root or None, Path(root).stem if name in ("npz", "folder") and root else name)
+
+
+def evaluate_run(
+    folder: str | Path,
+    on: Sequence[str] | None = None,
+    settings: EvaluationSettings | None = None,
+    device: str = "auto",
+    batch_size: int = 256,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Evaluates the run in `folder` on each source of `on` (by default its own), and gives the new entries.
+
+    What an interrupted evaluation with the same settings has finished is kept; a finished one is left as it
+    is, and a new one is added beside it.
+    """
+    settings = settings or EvaluationSettings()
+    settings.check()
+    progress = progress or Progress()
+    run = Run.open(folder)
+    sources = [Source.parse(text) for text in (on or [_own_source(run)])]
+    labels = [source.label for source in sources]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"Each data set can be named once, but there are {', '.join(labels)}.")
+    on_device = pick_device(device)
+    model = run.model(on_device)
+    checkpoint = _checkpoint_in_use(run)
+    target = build_target(run.config) if run.config.loss.method in MATCHING else None
+    shared = {
+        "settings": settings.as_dict(),
+        "checkpoint": checkpoint,
+        "versions": results.versions(),
+        "together": labels,
+    }
+    identities = {source.label: {"source": source.label, **shared} for source in sources}
+    done = {label: results.finished(run.folder, identity) for label, identity in identities.items()}
+    # Sources that an interrupted call has finished are ahead of the others by one: the others catch up.
+    ahead = max(map(len, done.values()))
+    behind = [label for label, found in done.items() if len(found) < ahead] or list(done)
+    entries = []
+    for source in sources:
+        if source.label not in behind:
+            progress.say(f"{source.label}: finished before the interruption")
+            entries.append(done[source.label][-1])
+            continue
+        entry = results.open_entry(run.folder, identities[source.label])
+        if entry.content["pieces"]:
+            progress.say(f"{source.label}: going on with the evaluation of {entry.content['started']}")
+        train = _features(run, model, source, "train", batch_size, progress)
+        val = _features(run, model, source, "test", batch_size, progress)
+        _keep_features(run.folder, source, val, checkpoint["step"], settings.seed)
+        entries.append(evaluate_features(entry, train, val, settings, target, on_device, progress))
+    return entries
+
+
+def run_features(
+    folder: str | Path,
+    source: str | None = None,
+    split: str = "test",
+    device: str = "auto",
+    batch_size: int = 256,
+) -> Features:
+    """The features of one split of a source (by default the run's own) under the run's newest checkpoint."""
+    run = Run.open(folder)
+    wanted = Source.parse(source or _own_source(run))
+    return _features(run, run.model(pick_device(device)), wanted, split, batch_size, Progress())
+
+
+def evaluation_transform(run: Run) -> EvalTransform:
+    """The fixed preprocessing of a run's model: its image size and its channel statistics."""
+    views = run.config.views
+    return EvalTransform(views.size, mean=views.mean, std=views.std, interpolation=views.interpolation)
+
+
+def load_images(run: Run, source: Source, split: str) -> ImageSet:
+    """The run's own source as it was trained on; any other with its defaults."""
+    data = run.config.data
+    options: dict[str, Any] = {"max_memory": data.max_memory, "max_broken": data.max_broken}
+    root = source.root
+    if source.name == data.source and source.root in (None, data.root):
+        root = data.root
+        options |= {**data.options, "store_size": data.store_size}
+        if data.val_fraction is not None:
+            options["val_fraction"] = data.val_fraction
+    return load_source(source.name, root, split, **options)
+
+
+def _checkpoint_in_use(run: Run) -> dict[str, Any]:
+    """The newest checkpoint that is intact, which is the one `run.model()` takes."""
+    for path in reversed(list_checkpoints(run.checkpoints)):
+        try:
+            load(path)
+        except CheckpointError:
+            continue
+        return {
+            "file": path.name,
+            "step": step_of(path),
+            "sha256": Path(f"{path}.sha256").read_text().strip(),
+        }
+    raise CheckpointError(f"{run.folder}: the run has no intact checkpoint.")
+
+
+def _own_source(run: Run) -> str:
+    data = run.config.data
+    return f"{data.source}={data.root}" if data.root and data.source in ("npz", "folder") else data.source
+
+
+def _features(
+    run: Run, model: SparseModel, source: Source, split: str, batch_size: int, progress: Progress
+) -> Features:
+    images = load_images(run, source, split)
+    with progress.task(f"{source.label}: features of {len(images)} {split} images") as task:
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            task(done, len(images))
+
+        return extract(model, images, batch_size, transform=evaluation_transform(run), progress=count)
+
+
+def _keep_features(folder: Path, source: Source, val: Features, step: int, seed: int) -> None:
+    """A uniform sample of rows, for pictures; written whole or not at all; a later evaluation replaces it."""
+    chosen = FeatureSample(KEPT_FEATURES, seed).update(torch.arange(len(val)).double().unsqueeze(1)).compute()
+    rows = chosen.flatten().long()
+    content = {
+        "projector": val.projector[rows],
+        "labels": None if val.labels is None else val.labels[rows],
+        "indices": rows,
+        "step": step,
+    }
+    path = folder / "features" / f"{file_name(source.label)}.pt"
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".partial")
+    torch.save(content, partial)
+    os.replace(partial, path)
+
+
+def file_name(label: str) -> str:
+    """A source's label without what a file's name cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", label)

@@ -1,0 +1,185 @@
+"""Looking at a run's held-out images with its trained model: what the pictures of features and images show.
+
+Features that `lpjepa evaluate` kept are used where there are any; otherwise some are computed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lpjepa.report.figures import NeighbourRow
+from lpjepa.report.portrait import Portrait, portrait
+from lpjepa.report.run import Run
+
+COMPUTED_IMAGES = 1000  # enough for every picture, and bearable without an accelerator
+QUERIES, NEIGHBOURS, ATTRIBUTED = 4, 6, 6
+# What a missing or damaged checkpoint, data set or package raises; each says so in its own sentence.
+_ABSENT = (ValueError, RuntimeError, OSError, ImportError)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one run's model made of some held-out images; parts that could not be had are empty.
+
+    Images are named by a key (source and place), by which several runs' pictures of one image find together.
+    """
+
+    portrait: Portrait | None = None
+    neighbours: dict[str, NeighbourRow] = field(default_factory=dict)
+    attributions: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (image, map)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Projector features of some images of a set, with their labels and places in it."""
+
+    z_ND: Tensor
+    labels_N: Tensor | None
+    indices_N: Tensor
+
+
+def observe(run: Run) -> Observation:
+    """Everything that can be seen of a run; what cannot becomes a note of one sentence."""
+    rows, notes = _kept(run), []
+    images = model = prepare = None
+    try:
+        # Here, not above: a report of folders without checkpoints needs neither timm nor the data.
+        from lpjepa.evaluation.features import extract
+        from lpjepa.evaluation.run import evaluation_transform
+        from lpjepa.training.processes import pick_device
+        from lpjepa.training.run import Run as TrainedRun
+
+        trained = TrainedRun.open(run.folder)
+        model = trained.model(pick_device("auto"))
+        images, prepare = _held_out(trained), evaluation_transform(trained)
+        if rows is None:
+            order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+            chosen = order[:COMPUTED_IMAGES].sort().values
+            batches = (images.read(part)[0] for part in chosen.split(128))
+            found = extract(model, batches, transform=prepare)
+            rows = _Rows(found.projector, _of(images.labels, chosen), chosen)
+    except _ABSENT as error:
+        notes.append(f"no pictures of images: {_sentence(error)}")
+    if rows is None:
+        notes[-1] = notes[-1].replace("of images", "of features and images")
+        return Observation(notes=tuple(notes))
+    try:
+        seen = portrait(rows.z_ND, run.target.distribution if run.target else None)
+    except ValueError as error:
+        return Observation(notes=(_sentence(error),))
+    neighbours, attributions = {}, {}
+    if images is not None and model is not None:
+        neighbours = _neighbours(run.name, rows, images)
+        try:
+            attributions = _attributions(model, prepare, rows, images)
+        except _ABSENT as error:
+            notes.append(f"no attribution maps: {_sentence(error)}")
+    return Observation(seen, neighbours, attributions, tuple(notes))
+
+
+def own_source(config: dict[str, Any]) -> str:
+    """The name under which a run's own data stand in its evaluations."""
+    source, root = str(config.get("data.source")), config.get("data.root")
+    return Path(root).stem if source in ("npz", "folder") and root else source
+
+
+def _kept(run: Run) -> _Rows | None:
+    """The features an evaluation on the run's own data kept, or None."""
+    from lpjepa.evaluation.run import file_name
+
+    path = run.folder / "features" / f"{file_name(own_source(run.config))}.pt"
+    if not path.is_file():
+        return None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        return _Rows(content["projector"].float(), content["labels"], content["indices"])
+    except Exception:  # a damaged file in any of torch's ways: the features are computed anew
+        return None
+
+
+def _held_out(trained: Any) -> Any:
+    """The run's held-out images; its training images where it held none out."""
+    from lpjepa.data import MissingSplit
+    from lpjepa.evaluation.run import Source, load_images
+
+    source = Source(trained.config.data.source, trained.config.data.root)
+    try:
+        return load_images(trained, source, "test")
+    except MissingSplit:
+        return load_images(trained, source, "train")
+
+
+def _queries(rows: _Rows, count: int) -> list[int]:
+    """Rows of the first image of each of `count` classes, or simply the first rows."""
+    if rows.labels_N is None:
+        return list(range(min(count, len(rows.z_ND))))
+    firsts: dict[int, int] = {}
+    for place, label in enumerate(rows.labels_N.tolist()):
+        firsts.setdefault(label, place)
+    return [firsts[label] for label in sorted(firsts)][:count]
+
+
+def _key(images: Any, rows: _Rows, row: int) -> str:
+    name = f"{images.name}, image {int(rows.indices_N[row])}"
+    if rows.labels_N is None:
+        return name
+    label = int(rows.labels_N[row])
+    return f"{name} ({images.classes[label] if images.classes is not None else label})"
+
+
+def _shown(images: Any, indices: Tensor) -> np.ndarray:
+    """Pixels (N, H, W, 3) as stored."""
+    return images.read(indices)[0].permute(0, 2, 3, 1).cpu().numpy()
+
+
+def _neighbours(name: str, rows: _Rows, images: Any) -> dict[str, NeighbourRow]:
+    from lpjepa.evaluation.features import Features
+    from lpjepa.evaluation.retrieval import neighbours
+
+    k = min(NEIGHBOURS, len(rows.z_ND) - 1)
+    if k < 1:
+        return {}
+    places = torch.tensor(_queries(rows, QUERIES))
+    gallery = Features(rows.z_ND, rows.z_ND, rows.labels_N)
+    found = neighbours(rows.z_ND[places], gallery, k, _of(rows.labels_N, places), exclude=places)
+    result = {}
+    for row, place in enumerate(places.tolist()):
+        pixels = _shown(images, rows.indices_N[torch.cat([places[row : row + 1], found.indices[row]])])
+        result[_key(images, rows, place)] = NeighbourRow(
+            name,
+            pixels[0],
+            list(pixels[1:]),
+            None if found.match is None else found.match[row].tolist(),
+            found.similarities[row].tolist(),
+        )
+    return result
+
+
+def _attributions(
+    model: nn.Module, prepare: Any, rows: _Rows, images: Any
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    from lpjepa.evaluation.attribution import attribute
+
+    places = _queries(rows, ATTRIBUTED)
+    batch = images.read(rows.indices_N[places])
+    x_NCHW = prepare(batch.images, batch.sizes)
+    heat = attribute(model, x_NCHW.to(next(model.parameters()).device)).heat.cpu().numpy()
+    # Shown as the model sees it, so that the map lies where it belongs; the scale is stretched to [0, 1].
+    low, high = x_NCHW.amin((1, 2, 3), keepdim=True), x_NCHW.amax((1, 2, 3), keepdim=True)
+    shown = ((x_NCHW - low) / (high - low).clamp(min=1e-6)).permute(0, 2, 3, 1).cpu().numpy()
+    return {_key(images, rows, place): (shown[i], heat[i]) for i, place in enumerate(places)}
+
+
+def _of(labels: Tensor | None, indices: Tensor) -> Tensor | None:
+    return None if labels is None else labels.cpu()[indices]
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

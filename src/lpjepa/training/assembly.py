@@ -1,0 +1,235 @@
+"""The parts of a training, put together from its config: data, model, objective, optimizers, step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from lpjepa._random import mix
+from lpjepa.data import Batch, Batches, EvalTransform, ImageSet, MissingSplit, Views, load_source
+from lpjepa.models import SparseModel, synchronise_batch_norm
+from lpjepa.training._typed import ConfigError
+from lpjepa.training.capture import CapturedStep
+from lpjepa.training.config import Config, activation_of
+from lpjepa.training.monitors import Features, extract, measure
+from lpjepa.training.objectives import build_objective, build_target
+from lpjepa.training.optimizers import build_optimizer
+from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe_accuracy
+from lpjepa.training.processes import replicate, shard
+from lpjepa.training.run import build_model
+from lpjepa.training.schedule import scaled_by_batch
+from lpjepa.training.step import Step, Trainee
+
+_VIEW_SEEDS = 0x56494557  # keeps the seeds of views apart from those of directions
+
+
+class StepInput(NamedTuple):
+    """K batches of N images: what the step reads besides its seeds."""
+
+    images_KNCHW: Tensor
+    labels_KN: Tensor | None
+    sizes_KN2: Tensor | None
+
+
+@dataclass
+class Assembly:
+    """Everything the loop drives."""
+
+    config: Config
+    device: torch.device
+    train: ImageSet
+    val: ImageSet | None
+    loader: Batches
+    step: Step
+    run_step: Callable[..., None]
+    rates: list[float]
+    preprocess: EvalTransform
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.loader.steps_per_epoch // self.config.optim.accumulate
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[StepInput]:
+        """The inputs of an epoch's steps from `first_step`; left-over batches at its end are dropped."""
+        together = self.config.optim.accumulate
+        held: list[Batch] = []
+        for batch in self.loader.epoch(epoch, first_step * together):
+            held.append(batch)
+            if len(held) == together:
+                images, labels, sizes = (_stack([b[i] for b in held]) for i in (0, 1, 3))
+                assert images is not None
+                yield StepInput(images, labels, sizes)
+                held = []
+
+    def seeds(self, step: int) -> Tensor:
+        """The seeds of a step's views, a function of train.seed and the step alone."""
+        together = self.config.optim.accumulate
+        start = torch.tensor(self.config.train.seed ^ _VIEW_SEEDS)
+        seeds = mix(start, torch.arange(step * together, (step + 1) * together))
+        return seeds.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else seeds
+
+    @property
+    def evaluated(self) -> SparseModel:
+        """The model that is measured and kept: the moving average where there is one."""
+        return self.step.ema[0] if self.step.ema is not None else self.step.trainee.model  # type: ignore[return-value]
+
+    @property
+    def target(self) -> Distribution | None:
+        matched = self.config.loss.method in ("rectified_lpjepa", "lpjepa")
+        return build_target(self.config) if matched else None
+
+    def features(self, images: ImageSet, few: bool = False) -> Features:
+        train, workers = self.config.train, self.config.data.workers
+        return extract(
+            self.evaluated,
+            images,
+            self.preprocess,
+            self.device,
+            train.precision,
+            train.batch_size,
+            workers,
+            few,
+        )
+
+    def monitor(self) -> dict[str, Any]:
+        """The measurements of an epoch, on the validation images or, without any, some training images."""
+        if self.val is None:
+            return measure(self.features(self.train, few=True), None, self.target)
+        return measure(self.features(self.val), self.step.trainee.probes, self.target)
+
+    def final(self) -> dict[str, Any]:
+        """The measurements at the end, with probes fitted on frozen features where that is quick."""
+        if self.val is None or self.step.trainee.probes is None:
+            return self.monitor()
+        val = self.features(self.val)
+        found: dict[str, Any] = dict(measure(val, self.step.trainee.probes, self.target))
+        width = max(self.evaluated.encoder_dim, self.evaluated.projector_dim)
+        if len(self.train) * width > LARGEST_FROZEN_PROBE:
+            return found | {"probe": "online"}
+        train = self.features(self.train)
+        assert train.labels_N is not None
+        assert val.labels_N is not None
+        labels = [t.to(self.device) for t in (train.labels_N, val.labels_N)]
+        for name, a, b in (("encoder", train.h_NE, val.h_NE), ("projector", train.z_ND, val.z_ND)):
+            found[f"{name}_accuracy_online"] = found[f"{name}_accuracy"]
+            accuracy = frozen_probe_accuracy(a.to(self.device), labels[0], b.to(self.device), labels[1])
+            found[f"{name}_accuracy"] = accuracy
+        return found | {"probe": "frozen"}
+
+    def describe(self) -> str:
+        config, target = self.config, self.config.target
+        wanted = f"active {target.active:g}" if target.active is not None else f"mu {target.mu:g}"
+        aim = f", target {wanted}, p {target.p:g}" if self.target is not None else ""
+        return (
+            f"{config.loss.method} with {config.model.encoder} on {self.train!r}{aim}, "
+            f"{config.train.epochs} epochs of {self.steps_per_epoch} steps on {self.device}"
+        )
+
+
+def assemble(config: Config, device: torch.device, rank: int, world: int) -> Assembly:
+    """Load the data and build everything for one process of `world`."""
+    _check_combination(config, world)
+    train, val = load_images(config)
+    torch.manual_seed(config.train.seed)  # the same initial weights on every process
+    model = build_model(config)
+    classes = train.num_classes if train.labels is not None else 0
+    probes = OnlineProbes(model.encoder_dim, model.projector_dim, classes) if classes > 1 else None
+    if world > 1 and config.train.sync_bn:
+        synchronise_batch_norm(model, device.type)
+    trainee = Trainee(model, probes).to(device)
+    fsdp = config.train.fsdp and world > 1
+    if not fsdp:  # FSDP divides parameters by rows and takes them in the standard layout only
+        trainee.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ema = (copy.deepcopy(model).requires_grad_(False).eval(), config.optim.ema) if config.optim.ema else None
+    if config.train.compile:
+        model.encoder.compile()
+        model.projector.compile()
+    if fsdp:
+        # Whatever is also called by itself (to extract features, to measure) is a unit of its own.
+        units = [model.encoder, model.projector, *([probes] if probes is not None else [])]
+        network = shard(trainee, units)
+    else:
+        network = replicate(trainee, device)
+
+    optimizers = [build_optimizer(model.parameters(), config.optim, device, config.optim.weight_decay, fsdp)]
+    if probes is not None:
+        optimizers.append(build_optimizer(probes.parameters(), config.optim, device, 0.0, fsdp))
+    views = Views(config.views)
+    part = (rank, world)
+    step = Step(
+        trainee,
+        network,
+        build_objective(config, device).to(device),
+        lambda images, seed, sizes: views(images, seed, sizes, part),
+        optimizers,
+        device,
+        config.train.precision,
+        config.optim.grad_clip,
+        ema,
+    )
+    loader = Batches(
+        train, config.train.batch_size * world,
+        seed=config.train.seed, rank=rank, world=world, device=device, workers=config.data.workers,
+    )  # fmt: skip
+    if loader.steps_per_epoch < config.optim.accumulate:
+        raise ConfigError(
+            f"optim.accumulate: {config.optim.accumulate} batches are asked for and an epoch has only "
+            f"{loader.steps_per_epoch}"
+        )
+    batch = config.train.batch_size * world * config.optim.accumulate
+    rates = [config.optim.lr, config.optim.probe_lr]
+    if config.optim.scale_lr_by_batch:
+        rates = [scaled_by_batch(rate, batch) for rate in rates]
+    preprocess = EvalTransform(
+        config.views.size,
+        mean=config.views.mean,
+        std=config.views.std,
+        interpolation=config.views.interpolation,
+    )
+    run_step = CapturedStep(step) if config.train.capture else step
+    return Assembly(config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess)
+
+
+def load_images(config: Config) -> tuple[ImageSet, ImageSet | None]:
+    """The training images and, where the source has them, the validation images."""
+    data = config.data
+    options = {
+        **data.options,
+        "store_size": data.store_size,
+        "max_memory": data.max_memory,
+        "max_broken": data.max_broken,
+    }
+    if data.val_fraction is not None:
+        options["val_fraction"] = data.val_fraction
+    train = load_source(data.source, data.root, "train", **options)
+    try:
+        val = load_source(data.source, data.root, "val", **options)
+    except MissingSplit:
+        val = None
+    return train, val
+
+
+def _check_combination(config: Config, world: int) -> None:
+    """What cannot go together, said before anything is loaded."""
+    if config.train.capture and world > 1:
+        raise ConfigError("train.capture: a captured step runs in one process; leave it out under torchrun")
+    if config.train.fsdp and config.optim.ema is not None:
+        raise ConfigError("optim.ema: the moving average is not kept under train.fsdp; leave one of them out")
+    if config.loss.method in ("nvicreg", "ncl") and activation_of(config) == "none":
+        raise ConfigError(
+            f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
+        )
+    if config.views.num_views < 2:
+        raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")
+
+
+def _stack(tensors: list[Any]) -> Tensor | None:
+    if tensors[0] is None:
+        return None
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)

@@ -1,0 +1,143 @@
+"""Checkpoints that survive a kill at any moment: written whole or not at all, checked when read.
+
+A checkpoint `step-000001200.pt` has a companion `step-000001200.pt.sha256` with its checksum. Both are
+written under another name, flushed to the disk and renamed, the checksum first: a checkpoint that bears
+its name is complete. The newest two are kept, so that one that a disk has damaged has a predecessor.
+They hold tensors and plain containers only, and are always read with `weights_only=True`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+KEPT = 2
+_NAME = re.compile(r"step-(\d+)\.pt")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written or read; one sentence, for the user."""
+
+
+def save(folder: Path, step: int, state: dict[str, Any], name: str | None = None) -> Path:
+    """Write `state` as the checkpoint of `step` (or as `name`, which is never counted or removed)."""
+    path = folder / (name or f"step-{step:09d}.pt")
+    partial = path.with_suffix(".partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(state, partial)
+        digest = _digest(partial)
+        checksum = Path(f"{path}.sha256")
+        checksum_partial = checksum.with_suffix(".sha256-partial")
+        checksum_partial.write_text(digest + "\n")
+        for file in (partial, checksum_partial):
+            _flush(file)
+        os.replace(checksum_partial, checksum)
+        os.replace(partial, path)
+        _flush(folder)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        partial.unlink(missing_ok=True)
+        reason = "the disk is full" if shutil.disk_usage(folder).free < 2**20 else str(error).split("\n")[0]
+        raise CheckpointError(
+            f"{path} could not be written: {reason}; the checkpoint before it is intact"
+        ) from error
+    if name is None:
+        for old in list_checkpoints(folder)[:-KEPT]:
+            old.unlink(missing_ok=True)
+            Path(f"{old}.sha256").unlink(missing_ok=True)
+    return path
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, oldest first."""
+    found = [path for path in folder.glob("step-*.pt") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return int(match.group(1)) if match else -1
+
+
+def load_newest(folder: Path, map_location: Any = "cpu") -> dict[str, Any] | None:
+    """The newest intact checkpoint; None where there is none at all.
+
+    A damaged one is passed over with a warning. If all are damaged, that is an error: starting over by
+    itself would throw the run away.
+    """
+    paths = list_checkpoints(folder)
+    for path in reversed(paths):
+        try:
+            return load(path, map_location)
+        except CheckpointError as error:
+            others = "using the one before it" if path != paths[0] else "there is none before it"
+            warnings.warn(f"{error}; {others}", RuntimeWarning, stacklevel=2)
+    if paths:
+        raise CheckpointError(f"{folder}: every checkpoint is damaged; start anew with --train.no-resume")
+    return None
+
+
+def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """One checkpoint, its checksum verified before anything is unpacked."""
+    checksum = Path(f"{path}.sha256")
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such checkpoint")
+    if not checksum.is_file():
+        raise CheckpointError(f"{path} has no checksum beside it ({checksum.name})")
+    if _digest(path) != checksum.read_text().strip():
+        raise CheckpointError(f"{path} is damaged: its checksum does not match")
+    return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove every checkpoint, its checksum and what an interrupted write left."""
+    for path in folder.glob("*"):
+        if path.suffix in (".pt", ".partial", ".sha256", ".sha256-partial"):
+            path.unlink()
+
+
+def check_room(folder: Path, state_bytes: int) -> None:
+    """Refuse a run whose checkpoints the disk cannot hold: the two kept and the one being written."""
+    free, needed = shutil.disk_usage(folder).free, (KEPT + 1) * state_bytes
+    if free < needed:
+        raise CheckpointError(
+            f"{folder}: checkpoints need {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; "
+            "choose another folder with --train.out"
+        )
+
+
+def check_writable(folder: Path) -> None:
+    """Create the run's folder and prove that a file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the folder cannot be written ({error.strerror}); choose another with --train.out"
+        ) from error
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Make the content of a file, or the names in a folder, outlive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

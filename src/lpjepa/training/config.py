@@ -1,0 +1,248 @@
+"""What a training is: typed dataclasses, and what makes two of them the same training.
+
+Every field is used by the training and described here once; the command line shows the same text.
+`layers.py` fills them from presets, YAML and flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lpjepa.data import ViewConfig
+from lpjepa.models import ModelConfig
+from lpjepa.training._typed import ConfigError, flat
+
+METHODS = ("rectified_lpjepa", "lpjepa", "lejepa", "vicreg", "nvicreg", "simclr", "ncl")
+_RECTIFIED = ("rectified_lpjepa", "nvicreg", "ncl")
+
+
+@dataclass
+class DataConfig:
+    """Where the images come from."""
+
+    source: str = "digits"
+    """digits, npz, cifar10, cifar100, fashion-mnist, folder, imagenet, imagenet100, torchvision:NAME, hf:NAME
+    or wds:PATTERN."""
+    root: str | None = None
+    """The file or folder that holds the source."""
+    val_fraction: float | None = None
+    """Share held out for validation where the source has no split of its own; 0: none, none: its default."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Whatever else the source takes, such as {coarse: true} for cifar100."""
+    store_size: int | None = None
+    """Side in pixels at which images of different sizes are kept; none: 256."""
+    max_memory: str | float | None = None
+    """Memory the images may take, such as 8GB; sets beyond it are streamed. None: half of what is free."""
+    max_broken: float = 0.01
+    """Share of unreadable images beyond which a run stops."""
+    workers: int = 4
+    """Processes that decode images where they are streamed."""
+
+
+@dataclass
+class TargetConfig:
+    """The distribution the features are to follow; ask for the active fraction, or give the location."""
+
+    active: float | None = 0.2
+    """Fraction of active features wanted, between 0 and 1; sets mu."""
+    mu: float | None = None
+    """Location of the generalized Gaussian before rectification, instead of `active`."""
+    p: float = 1.0
+    """Shape: 1 is Laplace, 2 Gaussian."""
+    scale: float | Literal["gn", "rgn"] = "gn"
+    """gn: unit variance before rectification; rgn: after it; or the scale itself."""
+    rectified: bool | None = None
+    """Rectify the target; none: as the method does (all but lpjepa). Features: model.activation."""
+
+
+@dataclass
+class LossConfig:
+    """The objective."""
+
+    method: Literal["rectified_lpjepa", "lpjepa", "lejepa", "vicreg", "nvicreg", "simclr", "ncl"] = (
+        "rectified_lpjepa"
+    )
+    """The objective by name."""
+    invariance_weight: float = 25.0
+    """Weight of the distance between views (rectified_lpjepa, lpjepa, vicreg, nvicreg)."""
+    matching_weight: float = 125.0
+    """Weight of the sliced distribution matching (rectified_lpjepa, lpjepa)."""
+    num_slices: int = 8192
+    """Directions drawn each step (rectified_lpjepa, lpjepa, lejepa)."""
+    directions: str | dict[str, int] = "random"
+    """random, orthogonal, eigen, bottom_eigen, axes, or counts by name (rectified_lpjepa, lpjepa)."""
+    axes_weight: float = 0.0
+    """Weight of matching each feature to the target's exact quantiles (rectified_lpjepa, lpjepa)."""
+    variance_weight: float = 25.0
+    """Weight of the variance hinge (vicreg, nvicreg)."""
+    covariance_weight: float = 1.0
+    """Weight of the covariance penalty (vicreg, nvicreg)."""
+    temperature: float = 0.2
+    """Temperature of the softmax (simclr, ncl)."""
+    sigreg_weight: float = 0.05
+    """Share λ of SIGReg, against 1 − λ of the prediction loss (lejepa)."""
+
+
+@dataclass
+class OptimConfig:
+    """Optimizer and learning rate."""
+
+    name: Literal["lars", "adamw", "sgd"] = "adamw"
+    """The optimizer by name."""
+    lr: float = 2e-3
+    """Peak learning rate, before it is scaled by the batch."""
+    probe_lr: float = 1e-2
+    """Peak learning rate of the online probes, before it is scaled by the batch."""
+    scale_lr_by_batch: bool = True
+    """Multiply both rates by global batch / 256."""
+    weight_decay: float = 1e-4
+    """Weight decay; biases and normalisation parameters have none."""
+    momentum: float = 0.9
+    """Momentum (lars, sgd)."""
+    eta: float = 0.02
+    """Trust coefficient (lars)."""
+    clip_trust: bool = True
+    """Never let the trust ratio raise the learning rate (lars)."""
+    warmup_epochs: float = 10.0
+    """Epochs of linear warmup."""
+    warmup_start: float = 3e-5
+    """Learning rate at the first step."""
+    final_lr: float = 0.0
+    """Learning rate at the end of the cosine."""
+    grad_clip: float | None = None
+    """Largest l2 norm of all gradients together."""
+    accumulate: int = 1
+    """Batches whose gradients are averaged before a step; each is matched to the target by itself."""
+    ema: float | None = None
+    """Decay of an exponential moving average of the weights, which is then what is evaluated and kept."""
+
+
+@dataclass
+class TrainConfig:
+    """The run."""
+
+    epochs: int = 30
+    """Passes over the training images."""
+    batch_size: int = 256
+    """Images a batch and process."""
+    seed: int = 0
+    """Fixes initialisation, order, views and directions."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of encoder and projector; fp16 scales the loss. The loss itself is float32 or better."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+    out: str | None = None
+    """Folder of the run; by default runs/ and a name made from the config."""
+    resume: bool = True
+    """Continue the run in the folder if there is one; otherwise start anew and replace it."""
+    checkpoint_every: float = 1.0
+    """Epochs between checkpoints; 0.25 is four an epoch."""
+    compile: bool = False
+    """Compile encoder and projector with torch.compile."""
+    capture: bool = False
+    """Capture the whole step as one CUDA graph (one process, one GPU)."""
+    fsdp: bool = False
+    """Divide parameters among the processes with FSDP2 instead of copying them."""
+    sync_bn: bool = True
+    """BatchNorm over the batches of all processes."""
+
+
+@dataclass
+class LogConfig:
+    """What is written and shown; metrics.jsonl always is."""
+
+    every: int = 50
+    """Steps between two lines of metrics and two looks for NaN."""
+    monitor_every: int = 1
+    """Epochs between two measurements on the validation images."""
+    tensorboard: bool = False
+    """Also write TensorBoard events."""
+    wandb: str | None = None
+    """Also log to this Weights & Biases project."""
+    plain: bool = False
+    """Plain lines instead of the progress display, also in a terminal."""
+
+
+@dataclass
+class Config:
+    """All of it."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    views: ViewConfig = field(default_factory=ViewConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    target: TargetConfig = field(default_factory=TargetConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+
+# Keys that change where or how fast a run goes, not what it computes: a run resumes when they differ.
+FREE_KEYS = (
+    "data.root", "data.max_memory", "data.workers",
+    "train.device", "train.out", "train.resume", "train.checkpoint_every", "train.compile", "train.capture",
+    "log.every", "log.monitor_every", "log.tensorboard", "log.wandb", "log.plain",
+)  # fmt: skip
+
+
+def check(config: Config) -> Config:
+    """Refuse what cannot be trained, with one sentence; and settle what is left to the method."""
+    target, train, optim = config.target, config.train, config.optim
+    if (target.active is None) == (target.mu is None):
+        raise ConfigError("target: give either target.active or target.mu, and not both")
+    if target.active is not None and not 0 < target.active < 1:
+        raise ConfigError(f"target.active: expected a fraction between 0 and 1, got {target.active}")
+    if target.p <= 0:
+        raise ConfigError(f"target.p: expected a positive number, got {target.p}")
+    for key, value in (
+        ("train.epochs", train.epochs),
+        ("train.batch_size", train.batch_size - 1),  # one sample has no distribution
+        ("train.checkpoint_every", train.checkpoint_every),
+        ("optim.accumulate", optim.accumulate),
+        ("optim.lr", optim.lr),
+        ("loss.num_slices", config.loss.num_slices),
+        ("loss.temperature", config.loss.temperature),
+        ("log.every", config.log.every),
+        ("log.monitor_every", config.log.monitor_every),
+        ("model.projector_dim", config.model.projector_dim),
+    ):
+        if value <= 0:
+            least = "2 or more" if key == "train.batch_size" else "a positive number"
+            raise ConfigError(f"{key}: expected {least}, got {flat(config)[key]}")
+    if optim.ema is not None and not 0 < optim.ema < 1:
+        raise ConfigError(f"optim.ema: expected a decay between 0 and 1, got {optim.ema}")
+    return config
+
+
+def activation_of(config: Config) -> str:
+    """The projector's last activation, settled by the method where the config says auto."""
+    if config.model.activation != "auto":
+        return config.model.activation
+    return "relu" if config.loss.method in _RECTIFIED else "none"
+
+
+def target_is_rectified(config: Config) -> bool:
+    if config.target.rectified is not None:
+        return config.target.rectified
+    return config.loss.method != "lpjepa"
+
+
+def differing_keys(ours: Config, theirs: Config) -> list[str]:
+    """The keys in which two configs are different trainings, free ones left out."""
+    a, b = flat(ours), flat(theirs)
+    return [key for key in a if key not in FREE_KEYS and a[key] != b[key]]
+
+
+def identity(config: Config) -> str:
+    """Eight hexadecimal digits that two configs share when they are the same training."""
+    kept = {key: value for key, value in flat(config).items() if key not in FREE_KEYS}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def default_folder(config: Config) -> Path:
+    source = "".join(c if c.isalnum() or c in "-_" else "-" for c in config.data.source)
+    return Path("runs") / f"{source}-{config.loss.method}-{identity(config)}"

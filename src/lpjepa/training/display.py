@@ -1,0 +1,111 @@
+"""What a user sees while a model trains: a progress bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol
+
+
+class Display(Protocol):
+    def start(self, step: int, total: int) -> None: ...
+
+    def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
+
+    def epoch(self, epoch: float, latest: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def build_display(plain: bool, quiet: bool) -> Display:
+    """Rich in a terminal, lines without one, nothing on all processes but the first."""
+    if quiet:
+        return Silent()
+    return Lines() if plain or not sys.stdout.isatty() else Bar()
+
+
+def summary(latest: dict[str, Any]) -> str:
+    """The numbers worth a line, those that are there: loss, l0 beside its prediction, accuracies."""
+    words = []
+    if latest.get("loss") is not None:
+        words.append(f"loss {latest['loss']:.4g}")
+    if latest.get("l0") is not None:
+        predicted = latest.get("l0_predicted")
+        words.append(
+            f"l0 {latest['l0']:.3f}" + (f" (target {predicted:.3f})" if predicted is not None else "")
+        )
+    for name in ("encoder", "projector"):
+        if latest.get(f"{name}_accuracy") is not None:
+            words.append(f"{name} {100 * latest[f'{name}_accuracy']:.1f} %")
+    return "  ".join(words)
+
+
+class Silent:
+    def start(self, step: int, total: int) -> None: ...
+
+    def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
+
+    def epoch(self, epoch: float, latest: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines(Silent):
+    """One line for each measurement, with the time that is left."""
+
+    def start(self, step: int, total: int) -> None:
+        self.began, self.first, self.total = time.monotonic(), step, total
+        self.step = step
+        self.speed: float | None = None
+
+    def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
+        self.step, self.speed = step, speed or self.speed
+
+    def epoch(self, epoch: float, latest: dict[str, Any]) -> None:
+        done = max(1, self.step - self.first)
+        left = (time.monotonic() - self.began) / done * (self.total - self.step)
+        speed = f"  {self.speed:,.0f} images/s" if self.speed else ""
+        print(f"epoch {epoch:g}  {summary(latest)}{speed}  {left:.0f} s left", flush=True)
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+class Bar:
+    """A bar with images/s, l0 beside its prediction, probe accuracies and the time left."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[numbers]}"),
+            refresh_per_second=4,
+        )
+        self.task: Any = None
+
+    def start(self, step: int, total: int) -> None:
+        fields = {"epoch": "0", "speed": "", "numbers": ""}
+        self.task = self.progress.add_task("train", total=total, completed=step, **fields)  # type: ignore[arg-type]
+        self.progress.start()
+
+    def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
+        rate: dict[str, Any] = {"speed": f"{speed:,.0f} images/s"} if speed else {}
+        self.progress.update(self.task, completed=step, epoch=f"{epoch:.1f}", numbers=summary(latest), **rate)
+
+    def epoch(self, epoch: float, latest: dict[str, Any]) -> None:
+        self.progress.update(self.task, epoch=f"{epoch:g}", numbers=summary(latest))
+
+    def say(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        self.progress.stop()

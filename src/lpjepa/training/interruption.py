@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM ask a run to stop; it saves at the next step and says how to go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(RuntimeError):
+    """A run that was asked to stop and has saved its state; the message holds the command that resumes."""
+
+    def __init__(self, message: str, signal_number: int):
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+class StopRequest:
+    """The signal that arrived, or None."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal_number is not None
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Note SIGINT and SIGTERM instead of dying of them; a second Ctrl-C interrupts at once."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may handle signals
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if request.signal_number is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.signal_number = number
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,235 @@
+"""The training loop: `run = pretrain(config)`.
+
+The order of things within a step is what makes a killed run continue bit for bit: step, then log, then
+(at the end of an epoch) measure, then save. Whatever lies after the last checkpoint is dropped from the
+journal and done again, the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from lpjepa.training import checkpoint, state
+from lpjepa.training._typed import ConfigError, to_dict
+from lpjepa.training.assembly import Assembly, StepInput, assemble
+from lpjepa.training.config import Config, check, default_folder, differing_keys
+from lpjepa.training.display import Display, build_display
+from lpjepa.training.health import Diverged
+from lpjepa.training.interruption import Interrupted, StopRequest, stop_requests
+from lpjepa.training.journal import Journal, build_sinks
+from lpjepa.training.layers import replace
+from lpjepa.training.optimizers import set_rate
+from lpjepa.training.processes import any_rank, from_first_rank, join_group, mean_over_ranks, pick_device
+from lpjepa.training.run import Run
+from lpjepa.training.schedule import warmup_cosine
+
+
+def pretrain(config: Config, display: Display | None = None) -> Run:
+    """Train what `config` says and return the run; continues the run in its folder if there is one."""
+    config = check(config)
+    folder = Path(config.train.out) if config.train.out is not None else default_folder(config)
+    config = replace(config, {"train": {"out": str(folder)}})
+    device = pick_device(config.train.device)
+    rank, world = join_group(device)
+    with stop_requests() as stop:
+        run = Run(folder, config)
+        saved = from_first_rank(_prepare(run) if rank == 0 else None)
+        if saved == "finished":
+            return run
+        display = display or build_display(config.log.plain, quiet=rank > 0)
+        assembly = assemble(config, device, rank, world)
+        journal = Journal(
+            folder / "metrics.jsonl", build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
+        )
+        try:
+            Trainer(run, assembly, journal, display, stop, rank, world).train(resume=saved == "resume")
+        finally:
+            display.close()
+            journal.close()
+    return run
+
+
+def _prepare(run: Run) -> str:
+    """ "fresh", "resume" or "finished"; the folder is there and may be written."""
+    checkpoint.check_writable(run.folder)
+    if (run.folder / "config.yaml").is_file():
+        if not run.config.train.resume:
+            checkpoint.clear(run.checkpoints)
+            (run.folder / "metrics.jsonl").unlink(missing_ok=True)
+        else:
+            before = Run.open(run.folder)
+            keys = differing_keys(run.config, before.config)
+            if keys:
+                raise ConfigError(
+                    f"{run.folder} holds a run of another config, which differs in {', '.join(keys)}; "
+                    "choose another folder with --train.out, or replace it with --train.no-resume"
+                )
+            if before.finished:
+                return "finished"
+            if checkpoint.list_checkpoints(run.checkpoints):
+                return "resume"
+    run.save_config()
+    return "fresh"
+
+
+class Trainer:
+    """One training from where it stands to its end."""
+
+    def __init__(
+        self,
+        run: Run,
+        parts: Assembly,
+        journal: Journal,
+        display: Display,
+        stop: StopRequest,
+        rank: int,
+        world: int,
+    ):
+        self.run, self.parts, self.journal, self.display, self.stop = run, parts, journal, display, stop
+        self.rank, self.world, self.config = rank, world, run.config
+        self.step_now = 0
+        self.steps_summed = 0
+        self.latest: dict[str, Any] = {}
+        train = self.config.train
+        self.total = train.epochs * parts.steps_per_epoch
+        self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
+
+    def train(self, resume: bool) -> None:
+        if self.rank == 0:
+            checkpoint.check_room(self.run.folder, state.state_bytes(self.parts.step))
+        if resume:
+            self._resume()
+        elif self.rank == 0:
+            self.journal.keep_until(-1)
+        self.display.say(
+            f"{self.run.folder}: {self.parts.describe()}"
+            + (f", resumed at step {self.step_now}" if resume else "")
+        )
+        self.display.start(self.step_now, self.total)
+        self._clock = (time.monotonic(), self.step_now)
+        for epoch in range(self.step_now // self.parts.steps_per_epoch, self.config.train.epochs):
+            self._epoch(epoch)
+        self._finish()
+
+    def _epoch(self, epoch: int) -> None:
+        length, log = self.parts.steps_per_epoch, self.config.log
+        first = self.step_now - epoch * length
+        for batch in self.parts.batches(epoch, first):
+            self._step(batch)
+            ends = self.step_now == (epoch + 1) * length
+            if self.step_now % log.every == 0 or ends:
+                self._log()
+            if ends and ((epoch + 1) % log.monitor_every == 0 or self.step_now == self.total):
+                self._monitor()
+            # Every process must take the same way here, so many agree only where they wait anyway.
+            asked = (
+                bool(self.stop)
+                if self.world == 1
+                else (self.step_now % log.every == 0 and any_rank(bool(self.stop)))
+            )
+            if asked or (ends and self.step_now == self.total) or self.step_now % self.save_every == 0:
+                self._save()
+            if asked and self.step_now < self.total:
+                raise Interrupted(
+                    f"stopped at step {self.step_now} of {self.total} and saved; "
+                    f"go on with: {self.resume_command()}",
+                    self.stop.signal_number or 15,
+                )
+
+    def _step(self, batch: StepInput) -> None:
+        parts, optim = self.parts, self.config.optim
+        warmup = round(optim.warmup_epochs * parts.steps_per_epoch)
+        for optimizer, peak in zip(parts.step.optimizers, parts.rates):
+            set_rate(
+                optimizer,
+                warmup_cosine(self.step_now, self.total, warmup, peak, optim.warmup_start, optim.final_lr),
+            )
+        parts.step.health.step.fill_(self.step_now)
+        try:
+            parts.run_step(*batch, parts.seeds(self.step_now))
+        except ValueError:
+            # On the CPU a loss refuses NaN features by itself; say where they came from.
+            self._stop_if_diverged()
+            raise
+        self.step_now += 1
+        self.steps_summed += 1
+        self.display.advance(self.step_now, self.step_now / parts.steps_per_epoch, None, self.latest)
+
+    def _log(self) -> None:
+        step, config = self.parts.step, self.config
+        means = mean_over_ranks(step.metric_sums) / max(1, self.steps_summed)
+        values = dict(zip(step.metric_names, means.tolist()))
+        step.metric_sums.zero_()
+        self.steps_summed = 0
+        self._stop_if_diverged()
+        now = time.monotonic()
+        images = (
+            (self.step_now - self._clock[1]) * config.train.batch_size * config.optim.accumulate * self.world
+        )
+        speed = images / max(1e-9, now - self._clock[0])
+        self._clock = (now, self.step_now)
+        rate = float(step.optimizers[0].param_groups[0]["lr"])
+        self.latest |= {k: values[k] for k in ("loss",) if k in values}
+        epoch = self.step_now / self.parts.steps_per_epoch
+        if self.rank == 0:
+            self.journal.write(
+                "train", self.step_now, epoch, {**values, "lr": rate, "images_per_second": speed}
+            )
+        self.display.advance(self.step_now, epoch, speed, self.latest)
+
+    def _monitor(self) -> None:
+        values = self.parts.monitor()
+        self.latest |= values
+        epoch = self.step_now / self.parts.steps_per_epoch
+        if self.rank == 0:
+            self.journal.write("epoch", self.step_now, epoch, values)
+        self.display.epoch(epoch, self.latest)
+        # Time spent measuring is not time spent training.
+        self._clock = (time.monotonic(), self.step_now)
+
+    def _stop_if_diverged(self) -> None:
+        found = self.parts.step.health.verdict()
+        if found is None:
+            return
+        where = self.run.checkpoints / "failure.pt"
+        content = {**self._state(), "failure": {"step": found[0], "part": found[1]}}
+        if self.rank == 0:
+            checkpoint.save(self.run.checkpoints, self.step_now, content, name="failure.pt")
+        raise Diverged(
+            f"training met a value that is not finite at step {found[0]}, first in the {found[1]}; "
+            f"the state is saved in {where}, and checkpoints before it are intact. "
+            "A lower optim.lr, optim.grad_clip or another train.precision may help"
+        )
+
+    def _state(self) -> dict[str, Any]:
+        progress = {"step": self.step_now, "steps_summed": self.steps_summed, "latest": dict(self.latest)}
+        return {**state.collect(self.parts.step), "progress": progress, "config": to_dict(self.config)}
+
+    def _save(self) -> None:
+        content = self._state()
+        if self.rank == 0:
+            checkpoint.save(self.run.checkpoints, self.step_now, content)
+
+    def _resume(self) -> None:
+        content = checkpoint.load_newest(self.run.checkpoints)
+        assert content is not None  # `_prepare` saw one
+        state.restore(self.parts.step, content)
+        progress = content["progress"]
+        self.step_now, self.steps_summed, self.latest = (
+            progress["step"],
+            progress["steps_summed"],
+            progress["latest"],
+        )
+        if self.rank == 0:
+            self.journal.keep_until(self.step_now)
+
+    def _finish(self) -> None:
+        values = self.parts.final()
+        if self.rank == 0:
+            self.journal.write("final", self.step_now, float(self.config.train.epochs), values)
+
+    def resume_command(self) -> str:
+        start = "lpjepa" if self.world == 1 else f"torchrun --nproc-per-node {self.world} -m lpjepa"
+        return f"{start} pretrain {self.run.folder / 'config.yaml'}"

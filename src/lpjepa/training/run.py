@@ -1,0 +1,112 @@
+"""A run is a folder: config.yaml, metrics.jsonl, checkpoints/, and what evaluation and report add to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lpjepa.models import SparseModel, build
+from lpjepa.training._typed import ConfigError, to_dict
+from lpjepa.training.checkpoint import CheckpointError, load_newest
+from lpjepa.training.config import Config, activation_of
+from lpjepa.training.journal import read_journal
+from lpjepa.training.layers import load_config
+
+# The columns of the paper's tables: name in the journal, heading, whether it is a percentage.
+TABLE = (
+    ("encoder_accuracy", "encoder acc", True),
+    ("projector_accuracy", "projector acc", True),
+    ("l1", "l1", False),
+    ("l0", "l0", False),
+)
+
+
+@dataclass
+class Run:
+    """A training that was made, or is being made, in `folder`."""
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        folder = Path(folder)
+        if not (folder / "config.yaml").is_file():
+            raise ConfigError(f"{folder}: not a run, there is no config.yaml in it")
+        return cls(folder, load_config(folder / "config.yaml"))
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.final)
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The numbers at the end of the training; empty while it goes on."""
+        entries = self.metrics("final")
+        return entries[-1] if entries else {}
+
+    def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, all or those of one kind ("train", "epoch", "final")."""
+        entries = read_journal(self.folder / "metrics.jsonl")
+        return [entry for entry in entries if kind is None or entry["kind"] == kind]
+
+    def model(self, device: str | torch.device = "cpu") -> SparseModel:
+        """The trained pair (the moving average where the run kept one), in evaluation mode."""
+        state = load_newest(self.checkpoints)
+        if state is None:
+            raise CheckpointError(
+                f"{self.folder}: the run has no checkpoint yet; train it with `lpjepa pretrain`"
+            )
+        model = build_model(self.config)
+        prefix = "model."
+        trained = {k[len(prefix) :]: v for k, v in state["trainee"].items() if k.startswith(prefix)}
+        model.load_state_dict(state.get("ema", trained))
+        return model.to(device).eval()
+
+    def save_config(self) -> None:
+        import yaml
+
+        text = yaml.safe_dump(to_dict(self.config), sort_keys=False)
+        partial = self.folder / "config.yaml.partial"
+        partial.write_text(text)
+        partial.replace(self.folder / "config.yaml")
+
+
+def build_model(config: Config) -> SparseModel:
+    """The untrained pair of a config, with the activation its method asks for."""
+    from dataclasses import replace
+
+    settled: Any = activation_of(config)
+    return build(replace(config.model, activation=settled), config.views.size)
+
+
+def table(runs: list[Run], names: list[str] | None = None) -> str:
+    """The paper's table: accuracies and sparsities of each run, and beneath it what its target predicts."""
+    names = names or [run.folder.name for run in runs]
+    rows = [["", *(heading for _, heading, _ in TABLE)]]
+    for name, run in zip(names, runs):
+        final = run.final
+        rows.append([name, *(_cell(final.get(key), percent) for key, _, percent in TABLE)])
+        if final.get("l0_predicted") is not None:
+            predicted = [final.get(f"{key}_predicted") for key, _, _ in TABLE]
+            rows.append(["  target predicts", *(_cell(value, False) for value in predicted)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines)
+
+
+def _cell(value: Any, percent: bool) -> str:
+    if value is None:
+        return ""
+    return f"{100 * value:.2f} %" if percent else f"{value:.3f}"

@@ -1,0 +1,185 @@
+"""Folders of images: labels, splits, order, broken files, odd files."""
+
+import logging
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lpjepa.data import DataError, MissingData, MissingSplit, from_paths, load_source
+
+
+def test_labelled_by_subfolder_and_split(image_folder):
+    root, pixels = image_folder
+    train, val = (load_source("folder", root, split, val_fraction=0.2) for split in ("train", "val"))
+    assert train.classes == val.classes == ["ant", "bee", "cow"]
+    assert len(train) == 24
+    assert torch.bincount(val.labels).tolist() == [2, 2, 2]
+    assert set(train.paths).isdisjoint(val.paths)
+    assert train.images.shape == (24, 3, 12, 12)
+    for i, path in enumerate(train.paths):
+        label, name = path.split(os.sep)[-2:]
+        assert train.classes[train.labels[i]] == label
+        assert np.array_equal(train.images[i].permute(1, 2, 0).numpy(), pixels[label, int(name[:2])])
+
+
+def test_no_validation(image_folder):
+    root, _ = image_folder
+    assert len(load_source("folder", root, val_fraction=0)) == 30
+    with pytest.raises(MissingSplit, match="no val images"):
+        load_source("folder", root, "val", val_fraction=0)
+
+
+@pytest.mark.parametrize("held_out", ["val", "test", "valid"])
+def test_split_folders(tmp_path, write_image, held_out):
+    for i, label in enumerate("abab"):
+        write_image(tmp_path / "train" / label / f"{i}.png", i)
+    write_image(tmp_path / held_out / "b" / "0.png", 9)
+    train, val = load_source("folder", tmp_path), load_source("folder", tmp_path, "val")
+    assert len(train) == 4
+    assert val.labels.tolist() == [1]  # numbered by the training classes
+
+
+def test_test_and_val_are_both_found(tmp_path, write_image):
+    for split, count in (("train", 3), ("val", 2), ("test", 1)):
+        for i in range(count):
+            write_image(tmp_path / split / "a" / f"{i}.png", i)
+            write_image(tmp_path / split / "b" / f"{i}.png", i)
+    assert [len(load_source("folder", tmp_path, s)) for s in ("train", "val", "test")] == [6, 4, 2]
+
+
+def test_flat_folder_is_unlabelled(tmp_path, write_image):
+    for i in (3, 1, 2):
+        write_image(tmp_path / f"{i}.PNG", i)
+    (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / "._1.png").write_bytes(b"left by macOS")
+    images = load_source("folder", tmp_path, val_fraction=0)
+    assert images.labels is None
+    assert images.num_classes == 0
+    assert [os.path.basename(path) for path in images.paths] == ["1.PNG", "2.PNG", "3.PNG"]
+
+
+def test_single_subfolder_and_mixed_are_unlabelled(tmp_path, write_image):
+    write_image(tmp_path / "2024" / "a.png")
+    write_image(tmp_path / "2024" / "deep" / "b.png")
+    assert load_source("folder", tmp_path, val_fraction=0).labels is None
+    assert load_source("folder", tmp_path, val_fraction=0, labelled=True).classes == ["2024"]
+    write_image(tmp_path / "x" / "c.png")
+    assert load_source("folder", tmp_path, val_fraction=0).num_classes == 2
+    write_image(tmp_path / "loose.png")
+    assert load_source("folder", tmp_path, val_fraction=0).labels is None
+    assert load_source("folder", tmp_path, val_fraction=0, labelled=False).labels is None
+
+
+def test_symbolic_link_cycle_ends(tmp_path, write_image):
+    write_image(tmp_path / "a" / "0.png")
+    (tmp_path / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
+    assert len(load_source("folder", tmp_path, val_fraction=0)) == 1
+
+
+def test_empty_and_missing(tmp_path):
+    with pytest.raises(MissingData, match="nowhere") as caught:
+        load_source("folder", tmp_path / "nowhere")
+    assert str(caught.value).count(". ") == 0  # one sentence
+    with pytest.raises(DataError, match="no images"):
+        load_source("folder", tmp_path)
+
+
+def test_broken_images_are_reported_skipped_counted(image_folder, caplog):
+    root, _ = image_folder
+    (root / "bee" / "05.png").write_bytes((root / "bee" / "05.png").read_bytes()[:200])
+    (root / "cow" / "00.png").write_bytes(b"nothing like an image")
+    with caplog.at_level(logging.WARNING, "lpjepa.data"):
+        images = load_source("folder", root, val_fraction=0)
+    assert len(images) == 28
+    assert len(images.labels) == len(images.paths) == 28
+    assert sorted(os.path.relpath(path, root) for path in images.broken.paths) == ["bee/05.png", "cow/00.png"]
+    assert "bee/05.png" in caplog.text
+    assert not any(path in images.paths for path in images.broken.paths)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_too_many_broken_images_stop(image_folder, resident):
+    root, _ = image_folder
+    for label in ("ant", "bee"):
+        for i in range(1, 8):
+            (root / label / f"{i:02d}.png").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"11 of 30 images cannot be read.*max_broken"):
+        load_source("folder", root, val_fraction=0, resident=resident).read(torch.arange(30))
+    assert len(load_source("folder", root, val_fraction=0, max_broken=0.5)) == 16
+
+
+def test_all_broken(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match="none of the 1 images"):
+        load_source("folder", tmp_path, val_fraction=0)
+
+
+def test_modes_and_sizes_become_rgb_of_one_size(tmp_path):
+    base = Image.fromarray(np.full((20, 30), 100, np.uint8))
+    base.save(tmp_path / "grey.png")
+    base.convert("RGB").resize((50, 24)).save(tmp_path / "rgb.jpg", quality=95)
+    base.convert("P").save(tmp_path / "palette.gif")
+    base.convert("CMYK").save(tmp_path / "cmyk.tiff")
+    Image.fromarray(np.full((20, 20), 100 << 8, np.uint16)).save(tmp_path / "sixteen.png")
+    Image.new("RGBA", (40, 40), (0, 0, 0, 0)).save(tmp_path / "transparent.png")
+    images = load_source("folder", tmp_path, val_fraction=0, store_size=16)
+    assert images.images.shape == (6, 3, 16, 16)
+    named = {os.path.basename(path): image for path, image in zip(images.paths, images.images)}
+    assert (named.pop("transparent.png") == 255).all()  # laid on white
+    for name, image in named.items():
+        assert (image.int() - 100).abs().max() <= 3, name
+
+
+def test_orientation_is_respected(tmp_path):
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:8] = 255  # white above
+    exif = Image.Exif()
+    exif[0x0112] = 3  # turned by 180 degrees
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    image = load_source("folder", tmp_path, val_fraction=0).images[0]
+    assert image[:, :6].float().mean() < 20
+    assert image[:, 10:].float().mean() > 235
+
+
+@pytest.mark.parametrize("keep", ["centre", "whole"])
+def test_frames(tmp_path, keep):
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[:, 20:60] = 200
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    Image.fromarray(pixels[:, 20:60]).save(tmp_path / "zquare.png")
+    images = load_source("folder", tmp_path, val_fraction=0, store_size=20, keep=keep)
+    assert images.images.shape == (2, 3, 20, 20)
+    left = images.images[0, :, :, :3].float().mean()
+    assert left > 150 if keep == "centre" else left < 20
+    if keep == "whole":
+        assert images.sizes.tolist() == [[40, 80], [40, 40]]
+    else:
+        assert images.sizes is None
+
+
+def test_large_jpegs_keep_their_true_size(tmp_path):
+    Image.new("RGB", (640, 320), (10, 20, 30)).save(tmp_path / "a.jpg")
+    images = load_source("folder", tmp_path, val_fraction=0, store_size=32, keep="whole")
+    assert images.sizes.tolist() == [[320, 640]]
+
+
+def test_memory_cap_is_known_before_decoding(image_folder):
+    root, _ = image_folder
+    with pytest.raises(DataError, match=r"needs 13.0 kB.*allows 1.0 kB"):
+        load_source("folder", root, val_fraction=0, max_memory=1000, resident=True)
+    assert load_source("folder", root, val_fraction=0, max_memory="1kB").images is None
+    assert load_source("folder", root, val_fraction=0, max_memory="1MB").images is not None
+    with pytest.raises(DataError, match="max_memory"):
+        load_source("folder", root, max_memory="much")
+
+
+def test_paths_in_their_order(image_folder):
+    root, pixels = image_folder
+    images = from_paths([root / "cow" / "03.png", root / "ant" / "01.png"], resident=False)
+    assert images.labels is None
+    seen = images.decode(torch.arange(2)).permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(seen[0], pixels["cow", 3])
+    assert np.array_equal(seen[1], pixels["ant", 1])

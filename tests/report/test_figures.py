@@ -1,0 +1,197 @@
+"""Figures: what is drawn is what was given, and the files are valid."""
+
+import io
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import StepPatch
+from PIL import Image
+
+from lpjepa.report import figures
+from lpjepa.report.figures.style import MARKERS, render, series_colour
+from lpjepa.report.figures.training import frontier
+
+RNG = np.random.default_rng(0)
+
+
+def drawn(figure, label):
+    """The line with this label, as (x, y)."""
+    (line,) = [line for line in figure.axes[0].get_lines() if line.get_label() == label]
+    return np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+
+
+def test_training_curve_draws_values_and_predictions():
+    first = figures.Curve("dense", [1, 2, 3], [0.9, 0.6, 0.5], 0.5, 0)
+    second = figures.Curve("sparse", [1, 2, 3], [0.8, 0.3, 0.1], 0.05, 1)
+    figure = figures.training_curve([first, second], "l0")
+    for curve in (first, second):
+        x, y = drawn(figure, curve.label)
+        np.testing.assert_array_equal(x, curve.steps)
+        np.testing.assert_array_equal(y, curve.values)
+    levels = [li.get_ydata()[0] for li in figure.axes[0].get_lines() if li.get_label() == "_prediction"]
+    assert levels == [0.5, 0.05]
+    assert figure.axes[0].get_ylabel() == "l0"
+    assert figure.axes[0].get_xlabel() == "epoch"
+
+
+def test_runs_differ_in_more_than_colour():
+    curves = [figures.Curve(f"run {i}", [0, 1], [i, i], None, i) for i in range(10)]
+    lines = figures.training_curve(curves, "y").axes[0].get_lines()
+    looks = {(line.get_marker(), str(line.get_linestyle()), line.get_color()) for line in lines}
+    assert len(looks) == 10
+    assert len({line.get_marker() for line in lines[:8]}) == len(MARKERS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frontier_holds_exactly_the_runs_that_none_beats(seed):
+    rng = np.random.default_rng(seed)
+    sparsity, accuracy = rng.integers(1, 8, 15) / 10, rng.integers(50, 60, 15) / 100
+    kept = set(frontier(sparsity, accuracy).tolist())
+    points = [(s, a) for s, a in zip(sparsity, accuracy)]
+    beaten = lambda p: any(q != p and q[0] <= p[0] and q[1] >= p[1] for q in points)
+    assert {points[i] for i in kept} == {p for p in points if not beaten(p)}
+    assert len({points[i] for i in kept}) == len(kept)
+
+
+def test_pareto_points_are_the_runs():
+    figure = figures.pareto_frontier(["a", "b", "c"], [0.5, 0.1, None], [0.99, 0.98, 0.9], [0.97, None, 0.9])
+    axes = figure.axes[0]
+    points = sorted(
+        (float(li.get_xdata()[0]), float(li.get_ydata()[0]))
+        for li in axes.get_lines()
+        if li.get_linestyle() == "None"
+    )
+    assert points == [(0.1, 98.0), (0.5, 97.0), (0.5, 99.0)]  # the run without sparsity is left out
+    assert axes.xaxis_inverted()
+
+
+def test_histogram_counts_every_feature_once():
+    fraction = np.concatenate([RNG.uniform(0.1, 0.3, 97), [0.0, 0.0, 1.0]])
+    figure = figures.active_fraction_histogram(fraction, 0.2)
+    axes = figure.axes[0]
+    assert sum(patch.get_height() for patch in axes.patches) == 100
+    assert axes.get_title(loc="left") == "2 dead, 1 always on of 100"
+    assert {round(float(li.get_xdata()[0]), 6) for li in axes.get_lines()} == {0.2, round(fraction.mean(), 6)}
+
+
+def test_marginal_integrates_to_the_active_fraction_and_shows_both_atoms():
+    values = np.concatenate([np.zeros(700), RNG.exponential(1.0, 300)])
+    x = np.linspace(1e-6, 8, 200)
+    figure = figures.feature_marginals(values, (x, 0.3 * np.exp(-x)), atom=0.7)
+    (stairs,) = [patch for patch in figure.axes[0].patches if isinstance(patch, StepPatch)]
+    heights, edges, _ = stairs.get_data()
+    inside = (values[values > 0] <= edges[-1]).sum() / 1000
+    assert np.sum(heights * np.diff(edges)) == pytest.approx(inside)
+    np.testing.assert_array_equal(figure.axes[0].get_lines()[0].get_ydata(), 0.3 * np.exp(-x))
+    atoms = [float(line.get_ydata()[0]) for line in figure.axes[1].get_lines()]
+    assert atoms == [0.7, 0.7]
+
+
+def test_dense_marginal_has_no_atom():
+    figure = figures.feature_marginals(RNG.normal(size=500), rectified=False)
+    assert len(figure.axes) == 1
+
+
+def test_qq_lines_are_the_quantiles():
+    features, target = np.sort(RNG.normal(size=(3, 9))), np.sort(RNG.normal(size=(3, 9)))
+    lines = figures.qq_plot(features, target).axes[0].get_lines()[1:]
+    for line, y, x in zip(lines, features, target, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), x)
+        np.testing.assert_array_equal(line.get_ydata(), y)
+    with pytest.raises(ValueError, match="one shape"):
+        figures.qq_plot(features, target[:, :4])
+
+
+def test_spectrum_falls():
+    figure = figures.covariance_spectrum([0.1, 3.0, 1.0], [1.0, 1.0, 1.0], 1.0)
+    np.testing.assert_array_equal(drawn(figure, "features")[1], [3.0, 1.0, 0.1])
+    np.testing.assert_array_equal(drawn(figure, "features")[0], [1, 2, 3])
+
+
+@pytest.mark.parametrize("eigenvalues", [[2.0, 1e-3, 1e-17, 0.0], [0.0, 0.0]])
+def test_spectrum_of_dead_features_keeps_a_sane_axis(eigenvalues):
+    low, high = figures.covariance_spectrum(eigenvalues, variance=0.5).axes[0].get_ylim()
+    assert 1e-4 < low < high < 10
+
+
+def test_violins_mark_medians_and_bear_degenerate_groups():
+    groups = [
+        ("a", RNG.uniform(0, 1, 99), RNG.uniform(1, 2, 99)),
+        ("b", np.full(5, 0.3), []),
+        ("c", [0.1], [0.2]),
+    ]
+    axes = figures.sparsity_violins(groups, "l1").axes[0]
+    medians = [seg[0][0] for c in axes.collections for seg in getattr(c, "get_segments", list)()]
+    expected = [np.median(side) for _, *sides in groups for side in sides if len(side)]
+    np.testing.assert_allclose(medians, expected)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+
+
+def test_neighbours_are_marked_by_colour_outline_and_sign():
+    images = RNG.integers(0, 255, (4, 8, 8, 3)).astype(np.uint8)
+    row = figures.NeighbourRow("run", images[0], list(images[1:]), [True, False, True], [0.9, 0.8, 0.7])
+    figure = figures.neighbour_grid([row, row])
+    assert len(figure.axes) == 8
+    for axes, image in zip(figure.axes, [*images, *images], strict=True):
+        np.testing.assert_array_equal(axes.get_images()[0].get_array(), image)
+    signs = [axes.texts[0].get_text() for axes in figure.axes[1:4]]
+    dashes = [str(axes.spines["left"].get_linestyle()) for axes in figure.axes[1:4]]
+    colours = [to_hex(axes.spines["left"].get_edgecolor()) for axes in figure.axes[1:4]]
+    assert signs == ["✓", "✗", "✓"]
+    assert dashes[0] == dashes[2] != dashes[1]
+    assert colours[0] == colours[2] != colours[1]
+    with pytest.raises(ValueError, match="rows is empty"):
+        figures.neighbour_grid([])
+
+
+def test_attribution_covers_its_image_and_is_stretched():
+    images = [RNG.random((16, 12, 3)), RNG.random((16, 12))]
+    heat = np.arange(12.0).reshape(4, 3)
+    figure = figures.attribution_overlay(images, [("run", [heat, np.zeros((4, 3))])])
+    shown = [axes.get_images() for axes in figure.axes if len(axes.get_images()) == 2]
+    (under, over), (_, flat) = shown
+    assert list(under.get_extent()) == list(over.get_extent()) == [0, 12, 16, 0]
+    np.testing.assert_allclose(over.get_array(), heat / 11)
+    assert not np.asarray(flat.get_array()).any()
+
+
+def test_files_are_valid_and_the_same_every_time(tmp_path):
+    build = lambda: figures.training_curve([figures.Curve("$a^ _b", [1, 2], [1.0, 2.0], 1.5)], "y", log=True)
+    svg, png = figures.save(build, tmp_path / "figures", "curve")
+    with Image.open(png) as image:
+        image.load()
+        assert image.size == (880, 620)
+    assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert svg.read_bytes() == render(build, figures.LIGHT, "svg")
+
+
+def test_themes_paint_their_own_background_and_series():
+    build = lambda: figures.training_curve([figures.Curve("run", [1, 2], [1.0, 2.0])], "y")
+    for theme in (figures.LIGHT, figures.DARK):
+        with Image.open(io.BytesIO(render(build, theme, "png", 50))) as image:
+            assert "#{:02x}{:02x}{:02x}".format(*image.convert("RGB").getpixel((0, 0))) == theme.background
+        with figures.using(theme):
+            assert series_colour(0) == theme.series[0] == to_hex(build().axes[0].get_lines()[0].get_color())
+
+
+def contrast(one, other):
+    """WCAG 2 contrast ratio of two colours."""
+
+    def luminance(colour):
+        c = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        return float(
+            np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+        )
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK], ids=lambda theme: theme.name)
+def test_contrast(theme):
+    for colour in (theme.ink, theme.muted, theme.correct, theme.incorrect):
+        assert contrast(colour, theme.background) >= 4.5  # text
+    for colour in theme.series:
+        assert contrast(colour, theme.background) >= 3.0  # graphics

@@ -1,0 +1,90 @@
+"""Checkpoints: whole or not at all."""
+
+import os
+import pickle
+
+import pytest
+import torch
+
+from lpjepa.training import checkpoint
+from lpjepa.training.checkpoint import CheckpointError
+
+
+def _save(folder, step):
+    return checkpoint.save(folder, step, {"step": step, "w": torch.arange(1000.0) * step})
+
+
+def test_newest_two_are_kept(tmp_path):
+    for step in (5, 10, 100, 1000):
+        _save(tmp_path, step)
+    assert [p.name for p in checkpoint.list_checkpoints(tmp_path)] == [
+        "step-000000100.pt",
+        "step-000001000.pt",
+    ]
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        f"step-{s:09d}.pt{e}" for s in (100, 1000) for e in ("", ".sha256")
+    )
+    assert checkpoint.load_newest(tmp_path)["step"] == 1000
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit", "no checksum"])
+def test_damaged_one_is_passed_over_with_a_warning(tmp_path, damage):
+    _save(tmp_path, 1)
+    path = _save(tmp_path, 2)
+    if damage == "no checksum":
+        (tmp_path / (path.name + ".sha256")).unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content[: len(content) // 2] if damage == "truncated" else content)
+    with pytest.warns(RuntimeWarning, match="using the one before"):
+        assert checkpoint.load_newest(tmp_path)["step"] == 1
+
+
+def test_all_damaged_is_an_error_and_none_is_none(tmp_path):
+    assert checkpoint.load_newest(tmp_path) is None
+    _save(tmp_path, 1).write_bytes(b"")
+    with pytest.warns(RuntimeWarning), pytest.raises(CheckpointError, match="no-resume"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_partial_write_is_not_a_checkpoint(tmp_path):
+    _save(tmp_path, 1)
+    (tmp_path / "step-000000002.partial").write_bytes(b"half")
+    assert checkpoint.load_newest(tmp_path)["step"] == 1
+    checkpoint.clear(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_loading_runs_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.system, ("touch " + str(tmp_path / "ran"),))
+
+    path = checkpoint.save(tmp_path, 1, {"evil": Evil()})
+    with pytest.raises(pickle.UnpicklingError):
+        checkpoint.load(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_failed_write_leaves_the_one_before(tmp_path, monkeypatch):
+    _save(tmp_path, 1)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        _save(tmp_path, 2)
+    monkeypatch.undo()
+    assert checkpoint.load_newest(tmp_path)["step"] == 1
+
+
+def test_no_room_and_no_permission_are_said_up_front(tmp_path):
+    with pytest.raises(CheckpointError, match="checkpoints need"):
+        checkpoint.check_room(tmp_path, 2**60)
+    checkpoint.check_room(tmp_path, 1)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(CheckpointError, match=r"--train\.out"):
+        checkpoint.check_writable(blocked / "run")

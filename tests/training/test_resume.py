@@ -1,0 +1,145 @@
+"""A run that is stopped, in whatever way, ends with the weights and the journal of one that is not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import yaml
+
+from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, pretrain
+from lpjepa.training._typed import to_dict
+
+
+def final_state(run):
+    state = checkpoint.load_newest(run.checkpoints)
+    return {name: state[name] for name in ("trainee", "optimizers", "criterion", "ema") if name in state}
+
+
+def assert_same(a, b):
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_same(a[key], b[key])
+    elif isinstance(a, list):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            assert_same(x, y)
+    else:
+        assert a == b
+
+
+def journal(run):
+    """The journal without what the clock decides."""
+    return [{k: v for k, v in entry.items() if k != "images_per_second"} for entry in run.metrics()]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the loop may catch it."""
+
+
+SETTINGS = {
+    "adamw": {},
+    "lars, accumulation, average": {"optim": {"name": "lars", "accumulate": 2, "ema": 0.9, "lr": 0.1}},
+    "sgd, clipping, bf16": {"optim": {"name": "sgd", "grad_clip": 0.5}, "train": {"precision": "bf16"}},
+    "fp16": {"train": {"precision": "fp16"}},
+    "eigenvectors": {"loss": {"directions": {"random": 12, "eigen": 4}, "axes_weight": 0.1}},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_killed_at_every_kind_of_moment(tiny, tmp_path, watch, setting):
+    saves = {"train": {"checkpoint_every": 0.7}}  # in the middle of epochs
+    whole = pretrain(
+        tiny(SETTINGS[setting], saves, {"train": {"out": str(tmp_path / "whole")}}), watch(lambda step: None)
+    )
+    config = tiny(SETTINGS[setting], saves)
+
+    def kill_at(wanted):
+        def act(step):
+            if step == wanted:
+                raise Killed
+
+        return watch(act)
+
+    steps = 2 * (3 // config.optim.accumulate)
+    for wanted in (1, steps // 2, steps):
+        with pytest.raises(Killed):
+            pretrain(config, kill_at(wanted))
+    run = pretrain(config, watch(lambda step: None))
+    assert_same(final_state(run), final_state(whole))
+    assert journal(run) == journal(whole)
+    assert run.final["l0"] == whole.final["l0"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(tiny, tmp_path, watch, number):
+    whole = pretrain(tiny({"train": {"out": str(tmp_path / "whole")}}), watch(lambda step: None))
+    config = tiny()
+    with pytest.raises(Interrupted, match=r"lpjepa pretrain .*config\.yaml") as caught:
+        pretrain(config, watch(lambda step: os.kill(os.getpid(), number) if step == 4 else None))
+    assert caught.value.signal_number == number
+    run = Run.open(tmp_path / "run")
+    assert [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(run.checkpoints)] == [3, 4]
+    assert not run.finished
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    run = pretrain(run.config, watch(lambda step: None))
+    assert_same(final_state(run), final_state(whole))
+
+
+@pytest.mark.slow
+def test_sigkill_at_random_moments(tiny, tmp_path, watch):
+    """Real processes, really killed; `benchmarks/kill_resume.py` does it 20 times."""
+    longer = {"train": {"epochs": 12, "checkpoint_every": 0.34}, "log": {"monitor_every": 4}}
+    whole = pretrain(tiny(longer, {"train": {"out": str(tmp_path / "whole")}}), watch(lambda step: None))
+    config = tiny(longer)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(to_dict(config)))
+    command = [sys.executable, "-m", "lpjepa", "pretrain", str(file)]
+    journal_file = tmp_path / "run" / "metrics.jsonl"
+    lines = 0
+    for delay in (0.05, 0.4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while process.poll() is None and not (
+            journal_file.exists() and len(journal_file.read_text()) > lines
+        ):
+            time.sleep(0.01)
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+        lines = len(journal_file.read_text()) if journal_file.exists() else 0
+    run = pretrain(config, watch(lambda step: None))
+    assert_same(final_state(run), final_state(whole))
+    assert journal(run) == journal(whole)
+
+
+def test_a_damaged_checkpoint_costs_only_the_work_since_the_one_before(tiny, tmp_path, watch):
+    whole = pretrain(tiny({"train": {"out": str(tmp_path / "whole")}}), watch(lambda step: None))
+    with pytest.raises(Interrupted):
+        pretrain(tiny(), watch(lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 5 else None))
+    newest = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        run = pretrain(tiny(), watch(lambda step: None))
+    assert_same(final_state(run), final_state(whole))
+
+
+def test_a_changed_config_names_the_keys_and_a_finished_run_is_returned(tiny, tmp_path, watch):
+    run = pretrain(tiny(), watch(lambda step: None))
+    before = final_state(run)
+    with pytest.raises(ConfigError, match=r"differs in target\.active, train\.seed; .*--train\.out"):
+        pretrain(tiny({"train": {"seed": 7}, "target": {"active": 0.3}}))
+    # Where and how fast may change; and what is finished is not done again.
+    steps = []
+    again = pretrain(tiny({"log": {"every": 3}, "train": {"checkpoint_every": 2.0}}), watch(steps.append))
+    assert steps == []
+    assert_same(final_state(again), before)
+    anew = pretrain(tiny({"train": {"seed": 7, "resume": False}}), watch(steps.append))
+    assert len(steps) == 6
+    assert Run.open(anew.folder).config.train.seed == 7
+    assert len(anew.metrics("final")) == 1
