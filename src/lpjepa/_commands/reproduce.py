@@ -1,0 +1,78 @@
+"""`lpjepa reproduce`: the paper's tables and figures, listed, run, resumed and rendered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass
+class Arguments:
+    """Reproduce tables and figures by name (or: tables, figures, all); without a name, list them."""
+
+    scale: Literal["smoke", "small", "paper"] = "smoke"
+    """smoke: digits on the CPU; small: CIFAR-100 on one GPU; paper: as published."""
+    jobs: int = 1
+    """Trainings at once on one device."""
+    minutes: float | None = None
+    """Stop cleanly after this time; the same command goes on."""
+    epochs: int | None = None
+    """Epochs instead of those of the scale."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+    data_root: Path = Path("data")
+    """Folder that holds the images."""
+    work: Path = Path("runs/reproduce")
+    """Folder of the trainings and their checkpoints."""
+    results: Path = Path("results")
+    """Folder of the results, a small JSON file a training."""
+    out: Path = Path("reproduction")
+    """Folder of the rendered tables and figures."""
+    render_only: bool = False
+    """Train nothing; show what there is."""
+    docs: Path | None = None
+    """Write results.md and its pictures into this folder, from the results of the small and paper scales."""
+
+
+def run(arguments: list[str]) -> int:
+    """the paper's tables and figures: [NAME ...] [--scale smoke|small|paper] [--jobs 4] [--minutes 9]"""
+    import tyro
+
+    chosen, names = tyro.cli(
+        Arguments, prog="lpjepa reproduce [NAME ...]", args=arguments, return_unknown_args=True
+    )
+    for word in names:
+        if word.startswith("-"):
+            raise ValueError(f"{word}: there is no such flag; `lpjepa reproduce --help` lists them")
+    from lpjepa.recipes import Places, collect, plan, render, results, select, sweep
+    from lpjepa.recipes.store import Store
+
+    if chosen.jobs < 1:
+        raise ValueError(f"--jobs {chosen.jobs}: expected 1 or more")
+    places_of = {
+        scale: Places(chosen.work, chosen.results, chosen.data_root, scale)
+        for scale in ("smoke", "small", "paper")
+    }
+    if chosen.docs is not None:
+        print(results.write_docs({s: places_of[s] for s in results.DOCUMENTED}, chosen.docs))
+        return 0
+    if not names:
+        print(results.listing(places_of))
+        return 0
+    recipes, places = select(names), places_of[chosen.scale]
+    status = 0
+    if not chosen.render_only:
+        summary = sweep(
+            plan(recipes, chosen.scale, chosen.epochs), places, chosen.jobs, chosen.minutes, chosen.device
+        )
+        print(summary.text())
+        status = 1 if summary.messages else 0
+    else:
+        places.prepare()
+    store = Store(chosen.results, chosen.scale)
+    for recipe in recipes:
+        collected = collect(recipe, chosen.scale, store, chosen.epochs)
+        page, *others = render(collected, places, chosen.out / chosen.scale)
+        print(f"{page} ({collected.found} of {collected.wanted} trainings)", *others)
+    return status

@@ -1,0 +1,125 @@
+"""Every table and figure of the paper as data: `tables/*.yaml` and `figures/*.yaml`, one recipe a file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from lpjepa.recipes.cases import Case, expand, for_scale, read_yaml, scale_of
+
+KINDS = ("table", "figure")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a table or figure shows, what it needs, and what the paper says.
+
+    Attributes:
+        label: the paper's own labels, `tab:...` or `fig:...`; none for studies of ours.
+        rows: trainings (see `cases`); none where the figure is mathematics.
+        columns: of a table, names of `values.METRICS`.
+        panels: of a figure, each with `plot` (see `plots`) and its options.
+        pieces: what must be computed on the trained models besides the training's own numbers.
+        seeds: by scale, where they differ from those of the scale.
+        alone: time is measured, so nothing else may run on the device.
+        claims: see `claims`.
+        reported: numbers that the paper gives in its text.
+    """
+
+    name: str
+    kind: str
+    title: str
+    order: int
+    label: tuple[str, ...] = ()
+    caption: str = ""
+    base: str = "cifar100"
+    rows: tuple[Mapping[str, Any], ...] = ()
+    columns: tuple[str, ...] = ()
+    panels: tuple[Mapping[str, Any], ...] = ()
+    pieces: tuple[str, ...] = ()
+    seeds: Mapping[str, list[int]] = field(default_factory=dict)
+    alone: bool = False
+    transpose: bool = False
+    claims: tuple[Mapping[str, Any], ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+    reported: tuple[Mapping[str, Any], ...] = ()
+    across: int = 3
+
+    def cases(self, scale: str) -> list[Case]:
+        return [case for row in self.rows for case in expand(row, self.base, scale)]
+
+    def seeds_at(self, scale: str) -> list[int]:
+        return list(self.seeds.get(scale, scale_of(scale)["seeds"]))
+
+    def columns_at(self, scale: str) -> list[str]:
+        """The columns; `transfer/*/...` stands for one a data set of the scale, then their mean."""
+        found: list[str] = []
+        for column in self.columns:
+            if "/*/" not in column:
+                found.append(column)
+                continue
+            found += [column.replace("*", source) for source in [*scale_of(scale)["transfer"], "avg."]]
+        return found
+
+    def paper_columns(self) -> list[str]:
+        """The columns that `paper` in a row counts, which are those of the paper's scale."""
+        return [column for column in self.columns_at("paper") if not column.endswith("_theory")]
+
+    def published(self, case: Case, column: str, scale: str = "paper") -> Any:
+        """The paper's value of a case in a column, or None; `avg.` over the data sets that the scale has."""
+        known = dict(zip(self.paper_columns(), case.paper))
+        if "/avg./" not in column or scale == "paper":
+            return known.get(column)
+        shared = [known.get(column.replace("avg.", source)) for source in scale_of(scale)["transfer"]]
+        values = [value for value in shared if value is not None]
+        return sum(values) / len(values) if values else None
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.rows)
+
+
+@lru_cache
+def catalog() -> dict[str, Recipe]:
+    """All recipes by name, in the order of the paper."""
+    found = []
+    for folder in ("tables", "figures"):
+        for entry in sorted((resources.files("lpjepa.recipes") / folder).iterdir(), key=lambda e: e.name):
+            if entry.name.endswith(".yaml"):
+                found.append(_read(folder[:-1], entry.name.removesuffix(".yaml"), f"{folder}/{entry.name}"))
+    return {recipe.name: recipe for recipe in sorted(found, key=lambda r: r.order)}
+
+
+def _read(kind: str, name: str, path: str) -> Recipe:
+    data = dict(read_yaml(path))
+    label = data.pop("label", ())
+    data["label"] = (label,) if isinstance(label, str) else tuple(label)
+    for key in ("rows", "columns", "panels", "pieces", "claims", "reported"):
+        data[key] = tuple(data.get(key, ()))
+    try:
+        return Recipe(name=name, kind=kind, **data)
+    except TypeError as error:
+        raise ValueError(f"recipe {path}: {error}") from None
+
+
+def select(names: Iterable[str]) -> list[Recipe]:
+    """Recipes by name; `tables`, `figures` and `all` stand for many."""
+    recipes = catalog()
+    chosen: dict[str, Recipe] = {}
+    for name in names:
+        if name in ("tables", "figures", "all"):
+            chosen |= {n: r for n, r in recipes.items() if name == "all" or r.kind == name[:-1]}
+        elif name in recipes:
+            chosen[name] = recipes[name]
+        else:
+            near = difflib.get_close_matches(name, recipes, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`lpjepa reproduce` lists what there is"
+            raise ValueError(f"there is no recipe {name!r}; {hint}")
+    return list(chosen.values())
+
+
+__all__ = ["KINDS", "Recipe", "catalog", "for_scale", "select"]

@@ -1,0 +1,115 @@
+"""One training of a sweep from where it stands to its result: train, measure time and memory, add pieces."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lpjepa.recipes.pieces import Subject, compute, missing_pieces
+from lpjepa.recipes.places import Places
+from lpjepa.recipes.store import Result, Store, hardware, result_of
+from lpjepa.recipes.sweep import Job
+from lpjepa.training import Config, Run, pretrain
+from lpjepa.training.checkpoint import list_checkpoints
+from lpjepa.training.display import build_display
+from lpjepa.training.layers import replace
+from lpjepa.training.processes import pick_device
+
+MONITORS = 50  # measurements of the validation images over a training: enough for a curve
+CHECKPOINTS = 10
+
+
+def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
+    """Bring a job to its end; what is done is kept after every piece."""
+    store = Store(places.results, places.scale)
+    folder = places.run_folder(job.config)
+    result = store.get(job.config)
+    lacking = missing_pieces(result, job.pieces, places)
+    on = pick_device(device)
+    if result is None or (lacking and not list_checkpoints(folder / "checkpoints")):
+        result = _train(job.config, places, folder, on, workers)
+        store.put(job.config, result)
+        lacking = missing_pieces(result, job.pieces, places)
+    subject = Subject(folder, places, str(on))
+    for name in lacking:
+        piece, _, source = name.partition("/")
+        made = compute(subject, name)
+        result["pieces"].setdefault(piece, {}).update({source: made} if source else made)
+        store.put(job.config, result)
+
+
+def _train(config: Config, places: Places, folder: Path, device: torch.device, workers: int) -> Result:
+    run, cost = _timed(as_trained(config, places, folder, device), device, folder / "cost.json")
+    machine = {**hardware(device), "trainings_at_once": workers}
+    if device.type == "cuda":
+        machine |= {"memory_gb": cost["memory_gb"], "utilisation": cost["utilisation"]}
+    return result_of(run, config, machine, cost["seconds"])
+
+
+def as_trained(config: Config, places: Places, folder: Path, device: torch.device) -> Config:
+    """The config with its data, its folder and how often it is measured; nothing that it computes."""
+    epochs = config.train.epochs
+    return replace(
+        places.located(config),
+        {
+            "train": {
+                "out": str(folder),
+                "device": str(device),
+                "capture": device.type == "cuda",
+                "checkpoint_every": max(1.0, epochs / CHECKPOINTS),
+            },
+            "log": {"monitor_every": max(1, epochs // MONITORS), "every": 200, "plain": True},
+        },
+    )
+
+
+def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[str, Any]]:
+    """Train, adding this session's seconds to those of the sessions before it."""
+    spent = json.loads(path.read_text()) if path.is_file() else {"seconds": 0.0, "memory_gb": 0.0}
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    began = time.monotonic()
+    samples: list[float] = []
+    try:
+        with _utilisation(device, samples):
+            run = pretrain(config, build_display(plain=True, quiet=True))
+    finally:
+        spent["seconds"] += time.monotonic() - began
+        spent["utilisation"] = sum(samples) / len(samples) if samples else None
+        if device.type == "cuda":
+            reserved = torch.cuda.max_memory_reserved(device) / 1e9
+            spent["memory_gb"] = round(max(spent["memory_gb"], reserved), 3)
+        if path.parent.is_dir():
+            path.write_text(json.dumps(spent))
+    return run, spent
+
+
+@contextmanager
+def _utilisation(device: torch.device, samples: list[float]) -> Iterator[None]:
+    """Fills `samples` with nvidia-smi's percentages, one a second; none where it is missing."""
+    program = shutil.which("nvidia-smi")
+    if device.type != "cuda" or program is None:
+        yield
+        return
+    command = [program, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop=1"]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [*command, f"--id={device.index or 0}"], stdout=log, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+            log.seek(0)
+            samples += [float(line) for line in log.read().split() if line.isdigit()]

@@ -1,0 +1,178 @@
+"""What recipes need of a trained model beyond the training's own numbers, as small plain data.
+
+| piece | holds |
+|---|---|
+| measures | entropy, nHSIC, rank, covariance of validation features, and the target's predictions |
+| posthoc | probes and sparsity before and after a ReLU at evaluation time |
+| transfer | for each downstream set: measures, linear probes in three label regimes |
+| marginals | quantiles of all projector features together |
+| neighbours | the nearest validation images of three queries |
+| attribution | maps of two images on the late layer's grid |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lpjepa.data import ImageSet
+from lpjepa.evaluation import (
+    EvaluationSettings,
+    Features,
+    attribute,
+    crop,
+    extract,
+    probe_protocol,
+    rectification,
+    retrieve,
+)
+from lpjepa.evaluation.protocol import measures, probe_regime
+from lpjepa.evaluation.run import MATCHING, Source, evaluation_transform, load_images
+from lpjepa.models import SparseModel
+from lpjepa.recipes.cases import scale_of
+from lpjepa.recipes.places import Places, query_places
+from lpjepa.recipes.store import Result
+from lpjepa.training import Run
+from lpjepa.training.objectives import build_target
+
+PIECES = ("measures", "marginals", "posthoc", "neighbours", "attribution", "transfer")
+NEIGHBOURS = 7  # as in the paper's figures
+LEVELS = 201  # quantiles of the marginals
+
+
+def missing_pieces(result: Result | None, wanted: tuple[str, ...], places: Places) -> list[str]:
+    """The pieces a result still lacks; `transfer/SOURCE` for each downstream set that is there."""
+    have = result["pieces"] if result is not None else {}
+    lacking = [name for name in PIECES if name in wanted and name != "transfer" and name not in have]
+    if "transfer" in wanted:
+        known = have.get("transfer", {})
+        lacking += [f"transfer/{source}" for source in places.transfer_sources() if source not in known]
+    return lacking
+
+
+@dataclass
+class Subject:
+    """A trained run and what its pieces share: the model, and features computed once."""
+
+    folder: Path
+    places: Places
+    device: str
+
+    @cached_property
+    def run(self) -> Run:
+        return Run.open(self.folder)
+
+    @cached_property
+    def model(self) -> SparseModel:
+        return self.run.model(self.device)
+
+    @cached_property
+    def target(self) -> Any:
+        return build_target(self.run.config) if self.run.config.loss.method in MATCHING else None
+
+    @cached_property
+    def settings(self) -> EvaluationSettings:
+        return EvaluationSettings(**scale_of(self.places.scale)["evaluation"])
+
+    @cached_property
+    def train(self) -> Features:
+        return self.features(self.own_source, "train")
+
+    @cached_property
+    def val(self) -> Features:
+        return self.features(self.own_source, "val")
+
+    @cached_property
+    def val_images(self) -> ImageSet:
+        return load_images(self.run, Source.parse(self.own_source), "val")
+
+    @property
+    def own_source(self) -> str:
+        data = self.run.config.data
+        return f"{data.source}={data.root}" if data.root else data.source
+
+    def features(self, source: str, split: str) -> Features:
+        images = load_images(self.run, Source.parse(source), split)
+        return extract(self.model, images, transform=evaluation_transform(self.run))
+
+    def queries(self) -> Iterator[tuple[str, int, Tensor, Any]]:
+        """Name, place, model input (1, C, S, S) and box of each query."""
+        places = query_places(self.places.scale)
+        transform = evaluation_transform(self.run)
+        for name, place, box in (
+            ("plain", places["plain"], None),
+            ("busy", places["busy"], None),
+            ("crop", places["busy"], tuple(places["box"])),
+        ):
+            x = transform(self.val_images.decode(torch.tensor([place]))).to(self.device)
+            yield name, place, x, box
+
+
+def compute(subject: Subject, name: str) -> dict[str, Any]:
+    """One piece by name; `transfer/SOURCE` is one downstream set."""
+    if name.startswith("transfer/"):
+        return _transfer(subject, name.split("/", 1)[1])
+    makers: dict[str, Callable[[Subject], dict[str, Any]]] = {
+        "measures": lambda s: measures(s.val, s.target, s.settings.seed),
+        "marginals": _marginals,
+        "posthoc": _posthoc,
+        "neighbours": _neighbours,
+        "attribution": _attribution,
+    }
+    return makers[name](subject)
+
+
+def _transfer(subject: Subject, source: str) -> dict[str, Any]:
+    text = subject.places.transfer_sources()[source]
+    train, test = subject.features(text, "train"), subject.features(text, "test")
+    settings = subject.settings
+    piece: dict[str, Any] = {"measures": measures(test, None, settings.seed)}
+    for fraction in settings.fractions:
+        probe = probe_regime(train, test, fraction, settings, subject.device)
+        probe["encoder"].pop("by_correctness", None)  # the violins show projector features
+        piece[f"probe {fraction:g}"] = probe
+    return piece
+
+
+def _posthoc(subject: Subject) -> dict[str, Any]:
+    settings = subject.settings
+    protocol = probe_protocol("sgd", epochs=settings.epochs)
+    return rectification(subject.train, subject.val, protocol, settings.seed, subject.device)
+
+
+def _marginals(subject: Subject) -> dict[str, Any]:
+    values = subject.val.projector.flatten().double().sort().values
+    places = torch.linspace(0, len(values) - 1, LEVELS, dtype=torch.float64).round().long()
+    return {"quantiles": values[places].tolist(), "zero": float((values == 0).double().mean())}
+
+
+def _neighbours(subject: Subject) -> dict[str, Any]:
+    piece: dict[str, Any] = {}
+    labels = subject.val.require_labels()
+    for name, place, x, box in subject.queries():
+        found = retrieve(
+            subject.model, x, subject.val, NEIGHBOURS, box, labels[place : place + 1], torch.tensor([place])
+        )
+        assert found.match is not None
+        piece[name] = {
+            "query": place,
+            "box": box,
+            "indices": found.indices[0].tolist(),
+            "similarities": found.similarities[0].tolist(),
+            "match": found.match[0].tolist(),
+        }
+    return piece
+
+
+def _attribution(subject: Subject) -> dict[str, Any]:
+    piece: dict[str, Any] = {}
+    for name, place, x, box in subject.queries():
+        shown = x if box is None else crop(x, box)
+        piece[name] = {"query": place, "box": box, "raw": attribute(subject.model, shown).raw[0].tolist()}
+    return piece

@@ -1,0 +1,183 @@
+"""Lines: one quantity against another over trainings, over epochs, and features beside their target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from lpjepa.distributions import RectifiedGeneralizedGaussian, sigma_gn, sigma_rgn
+from lpjepa.recipes.catalog import catalog
+from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.values import FIELDS, heading, number
+from lpjepa.report.figures.style import plain_log, series_colour, series_dash, series_marker, theme
+from lpjepa.report.figures.training import frontier
+
+Panel = Mapping[str, Any]
+THEORY: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.0}
+FINE = 121  # points of a theoretical curve
+ACCURACY = ("encoder_accuracy", "projector_accuracy")
+
+
+def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
+    """`y` against `x`, a line for each value of the `series` fields; theory dashed, the paper hollow."""
+    x_name, y_name = panel["x"], panel["y"]
+    for index, (label, entries) in enumerate(series_of(collected, panel).items()):
+        points = sorted(
+            (x, y) for e in entries for x, y in [(e.mean(x_name), e.mean(y_name))] if None not in (x, y)
+        )
+        if points:
+            x, y = zip(*points)
+            style: dict[str, Any] = {
+                "color": series_colour(index),
+                "marker": series_marker(index),
+                "markersize": 5,
+            }
+            line = series_dash(index) if panel.get("lines", True) else "none"
+            axes.plot(x, y, linestyle=line, label=label, **style)
+        if panel.get("theory"):
+            _theory(axes, x_name, y_name, entries, series_colour(index))
+    if panel.get("frontier"):
+        _frontier(axes, x_name, y_name, collected, panel)
+    for name in panel.get("paper", ()):
+        _published(axes, x_name, y_name, panel, name)
+    if panel.get("logx"):
+        axes.set_xscale("log", base=2 if x_name in FIELDS else 10)
+        plain_log(axes.xaxis)
+    axes.set_xlabel(heading(x_name))
+    axes.set_ylabel(heading(y_name))
+    _legend(axes)
+
+
+def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
+    """A quantity over the epochs, the mean over seeds, a line for each value of the `series` fields."""
+    name = panel["y"]
+    for index, (label, entries) in enumerate(series_of(collected, panel).items()):
+        found = [r["curves"] for e in entries for r in e.results if name in r.get("curves", {})]
+        if not found:
+            continue
+        length = min(len(curve["epoch"]) for curve in found)
+        values = np.array([[np.nan if v is None else v for v in curve[name][:length]] for curve in found])
+        values = 100 * values if name in ACCURACY else values
+        axes.plot(
+            found[0]["epoch"][:length], values.mean(0),
+            color=series_colour(index), linestyle=series_dash(index),
+            marker=series_marker(index), markersize=3.5, markevery=max(1, length // 8), label=label,
+        )  # fmt: skip
+    if name not in ACCURACY and axes.has_data():
+        axes.set_yscale("log")
+        plain_log(axes.yaxis)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(f"{name.split('_')[0]} accuracy (%)" if name in ACCURACY else name.replace("_", " "))
+    _legend(axes)
+
+
+def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
+    """Distribution function of all features together beside the target's."""
+    for entry in collected.where(panel.get("where")):
+        target = target_of(entry)
+        for result in entry.results[:1]:
+            piece = result["pieces"].get("marginals")
+            if piece is None:
+                continue
+            levels = np.linspace(0, 1, len(piece["quantiles"]))
+            axes.plot(
+                piece["quantiles"], levels, color=series_colour(0), label="features", drawstyle="steps-post"
+            )
+        high = float(target.icdf(torch.tensor(0.999, dtype=torch.float64)))
+        x = torch.linspace(0, high, FINE, dtype=torch.float64)
+        axes.plot(x, target.cdf(x), color=theme().target, label="target", **THEORY)
+        axes.set_xlim(-0.02 * high, high)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("feature value")
+    axes.set_ylabel("distribution function")
+    _legend(axes)
+
+
+def series_of(collected: Collected, panel: Panel) -> dict[str, list[Entry]]:
+    """The panel's entries by the values of its `series` fields, in the order of the rows."""
+    grouped: dict[str, list[Entry]] = {}
+    for entry in collected.where(panel.get("where")):
+        words = []
+        for key in panel.get("series", ()):
+            value = entry.case.group if key == "group" else entry.case[key]
+            names = {"model.projector_dim": "D", "loss.num_slices": "N", "sigma": "σ"}
+            words.append(str(value) if key == "group" else f"{names.get(key, key)} = {value}")
+        grouped.setdefault(", ".join(words).replace("σ = rgn", "σ_RGN").replace("σ = gn", "σ_GN"), []).append(
+            entry
+        )
+    return grouped
+
+
+def target_of(entry: Entry) -> RectifiedGeneralizedGaussian:
+    mu, p, sigma = (entry.case[key] for key in ("mu", "p", "sigma"))
+    return RectifiedGeneralizedGaussian.from_location(float(mu), float(p), sigma, dtype=torch.float64)
+
+
+def _theory(axes: Axes, x_name: str, y_name: str, entries: list[Entry], colour: str) -> None:
+    """What targets between the smallest and the largest mu of the series predict."""
+    values = [float(entry.case["mu"]) for entry in entries]
+    mu = torch.linspace(min(values), max(values), FINE, dtype=torch.float64)
+    p = torch.full_like(mu, float(entries[0].case["p"]))
+    scale = sigma_gn(p) if entries[0].case["sigma"] == "gn" else sigma_rgn(p, mu)
+    target = RectifiedGeneralizedGaussian(mu, scale, p)
+    read = {
+        "mu": lambda: mu,
+        "l0": lambda: target.active_probability,
+        "sparsity_l1": lambda: 1 - target.expected_l1_metric,
+        "entropy": target.entropy,
+    }
+    x, y = read[x_name](), read[y_name]()
+    axes.plot(x, y, color=colour, label="_theory", **THEORY)
+    if "theory" not in axes.get_legend_handles_labels()[1]:
+        axes.plot([], [], color=theme().muted, label="theory", **THEORY)
+
+
+def _frontier(axes: Axes, x_name: str, y_name: str, collected: Collected, panel: Panel) -> None:
+    known = [(e.mean(x_name), e.mean(y_name)) for e in collected.where(panel.get("where"))]
+    points = [(x, y) for x, y in known if x is not None and y is not None]
+    if len(points) < 2:
+        return
+    on_it = frontier([-x for x, _ in points], [y for _, y in points])  # more zeros are better here
+    axes.plot(
+        [points[i][0] for i in on_it], [points[i][1] for i in on_it],
+        color=theme().muted, linewidth=3.5, alpha=0.35, label="frontier", zorder=1,
+    )  # fmt: skip
+
+
+def _published(axes: Axes, x_name: str, y_name: str, panel: Panel, name: str) -> None:
+    """Rows of one of the paper's tables in the panel's quantities, those with the same kind of target."""
+    recipe = catalog()[name]
+    points = []
+    for case in recipe.cases("paper"):
+        if case["method"] != "rgn" or any(
+            case[key] != value for key, value in panel.get("where", {}).items() if key != "group"
+        ):
+            continue
+        read = lambda what, case=case: (
+            case[what] if what in ("mu", "p") else _paper_number(recipe, case, what)
+        )
+        x, y = read(x_name), read(y_name)
+        if x is not None and y is not None:
+            points.append((x, y))
+    if points:
+        x, y = zip(*points)
+        axes.plot(
+            x, y, linestyle="none", marker="D", markersize=6, markerfacecolor="none",
+            markeredgecolor=theme().ink, label=f"paper's {name} table",
+        )  # fmt: skip
+
+
+def _paper_number(recipe: Any, case: Any, name: str) -> float | None:
+    if name.startswith("sparsity_"):
+        value = number(recipe.published(case, name.removeprefix("sparsity_")))
+        return None if value is None else 1 - value
+    return number(recipe.published(case, name))
+
+
+def _legend(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="best", fontsize=7)

@@ -1,0 +1,155 @@
+"""Results on the disk: one small JSON file a training, `results/SCALE/IDENTITY.json`.
+
+{"format": 1, "scale": "small", "identity": "0123abcd", "config": {...}, "seed": 5, "date": "...",
+ "hardware": {...}, "versions": {...}, "seconds": 134.2, "final": {...},
+ "curves": {"epoch": [...], "l0": [...], ...}, "pieces": {"measures": {...}, "transfer": {...}}}
+
+A result belongs to a training when their configs agree in every key that changes what is computed. Keys that
+did not exist when it was made count as left at their defaults, so results outlive new options.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from lpjepa.evaluation.results import plain, versions
+from lpjepa.training import Config, ConfigError, Run
+from lpjepa.training._typed import merge, to_dict
+from lpjepa.training.config import FREE_KEYS, identity
+
+FORMAT = 1
+CURVE_POINTS = 60
+CURVES = (
+    "l0", "l1", "encoder_accuracy", "projector_accuracy", "variance_loss", "covariance_loss",
+    "effective_rank", "dead_fraction", "held_out_discrepancy",
+)  # fmt: skip
+
+Result = dict[str, Any]
+
+
+class Store:
+    """The results of one scale, by the identity of their training."""
+
+    def __init__(self, folder: Path, scale: str):
+        self.folder = folder / scale
+        self.scale = scale
+        self._found: dict[str, Result] = {}
+        for path in sorted(self.folder.glob("*.json")):
+            result = _read(path)
+            if (key := _identity_of(result)) is not None:
+                self._found[key] = result
+
+    def get(self, config: Config) -> Result | None:
+        return self._found.get(identity(config))
+
+    def put(self, config: Config, result: Mapping[str, Any]) -> Path:
+        """Write a result whole or not at all."""
+        content = {"format": FORMAT, "scale": self.scale, "identity": identity(config), **plain(result)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{content['identity']}.json"
+        handle, partial = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(_compact(content))
+        os.chmod(partial, 0o644)
+        os.replace(partial, path)
+        self._found[content["identity"]] = content
+        return path
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def result_of(run: Run, wanted: Config, hardware: Mapping[str, Any], seconds: float) -> Result:
+    """What is kept of a finished training; `wanted` is its config as the recipe states it."""
+    return {
+        "config": _kept(wanted),
+        "seed": wanted.train.seed,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "hardware": dict(hardware),
+        "versions": versions(),
+        "seconds": round(seconds, 2),
+        "final": {key: value for key, value in run.final.items() if key not in ("kind", "step", "epoch")},
+        "curves": thinned(run.metrics("epoch")),
+        "pieces": {},
+    }
+
+
+def thinned(entries: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """At most `CURVE_POINTS` of the epochs, evenly, with the last; four digits are enough for a curve."""
+    if not entries:
+        return {}
+    count = min(CURVE_POINTS, len(entries))
+    places = sorted({round(i * (len(entries) - 1) / max(1, count - 1)) for i in range(count)})
+    chosen = [entries[place] for place in places]
+    curves: dict[str, list[Any]] = {"epoch": [entry["epoch"] for entry in chosen]}
+    for name in CURVES:
+        if any(entry.get(name) is not None for entry in chosen):
+            curves[name] = [
+                None if entry.get(name) is None else float(f"{entry[name]:.4g}") for entry in chosen
+            ]
+    return curves
+
+
+def hardware(device: Any) -> dict[str, Any]:
+    """The device by its name, as a reader of the numbers wants to know it."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    return {"device": f"CPU ({platform.machine()})", "threads": torch.get_num_threads()}
+
+
+def _kept(config: Config) -> dict[str, Any]:
+    """The config without the keys that do not change what is computed."""
+    content = to_dict(config)
+    for key in FREE_KEYS:
+        group, _, name = key.partition(".")
+        content[group].pop(name, None)
+    return content
+
+
+def _identity_of(result: Result) -> str | None:
+    try:
+        return identity(merge(Config(), result["config"]))
+    except (ConfigError, KeyError):
+        return None  # made with an option that no longer exists: no training of today
+
+
+def _read(path: Path) -> Result:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} is not readable as JSON ({error}); remove it and run its recipe again"
+        ) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a result of format {FORMAT}; remove it and run its recipe again")
+    return content
+
+
+def _compact(content: Mapping[str, Any]) -> str:
+    """JSON with one line a top-level key, and one a curve or piece: small, and readable as a difference."""
+    lines = []
+    for key, value in content.items():
+        if key in ("curves", "pieces") and value:
+            inner = ",\n".join(f"  {json.dumps(k)}: {json.dumps(_rounded(v))}" for k, v in value.items())
+            lines.append(f" {json.dumps(key)}: {{\n{inner}\n }}")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits: more are noise, and would double the files."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value

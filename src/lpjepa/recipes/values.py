@@ -1,0 +1,178 @@
+"""Numbers of a recipe by name: measured on a case's results, predicted by its target, or published.
+
+A name is one of `METRICS`, a field of the case (`mu`, `p`, `loss.num_slices`), or one of the downstream sets:
+`transfer/SOURCE/KIND/FRACTION` is an accuracy (SOURCE `avg.`: their mean), `sparsity/SOURCE/l0` a sparsity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lpjepa.evaluation import mean_std
+from lpjepa.metrics import relative_mad
+from lpjepa.recipes.cases import Case, scale_of
+from lpjepa.recipes.store import Result
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a result: how it is headed and written, and which direction is better (+1, -1, 0)."""
+
+    heading: str
+    latex: str
+    read: Callable[[Result], float | None]
+    digits: int = 2
+    better: int = 0
+
+
+def _final(name: str, factor: float = 1.0) -> Callable[[Result], float | None]:
+    return lambda result: _times(result["final"].get(name), factor)
+
+
+def _accuracy(kind: str) -> Callable[[Result], float | None]:
+    """The online probe's where it is reported apart, as the paper's tables are of online probes."""
+
+    def read(result: Result) -> float | None:
+        final = result["final"]
+        return _times(final.get(f"{kind}_accuracy_online", final.get(f"{kind}_accuracy")), 100.0)
+
+    return read
+
+
+def _less_than_one(name: str) -> Callable[[Result], float | None]:
+    return lambda result: None if result["final"].get(name) is None else 1 - result["final"][name]
+
+
+def _piece(*path: str, factor: float = 1.0) -> Callable[[Result], float | None]:
+    return lambda result: _times(_dig(result["pieces"], path), factor)
+
+
+def _posthoc_sparsity(result: Result) -> float | None:
+    found = _dig(result["pieces"], ("posthoc", "projector", "after", "l0"))
+    return None if found is None else 1 - found
+
+
+def _deviation(name: str) -> Callable[[Result], float | None]:
+    def read(result: Result) -> float | None:
+        measured = [
+            _dig(of_source, ("measures", "projector", name))
+            for of_source in result["pieces"].get("transfer", {}).values()
+        ]
+        known = [value for value in measured if value is not None]
+        return float(relative_mad(known)) if len(known) > 1 else None
+
+    return read
+
+
+METRICS: dict[str, Metric] = {
+    "encoder": Metric("Encoder Acc1 ↑", r"Encoder Acc1 $\uparrow$", _accuracy("encoder"), 2, +1),
+    "projector": Metric("Projector Acc1 ↑", r"Projector Acc1 $\uparrow$", _accuracy("projector"), 2, +1),
+    "l1": Metric("L1 sparsity ↓", r"L1 Sparsity $\downarrow$", _final("l1"), 4, -1),
+    "l0": Metric("L0 sparsity ↓", r"L0 Sparsity $\downarrow$", _final("l0"), 4, -1),
+    "l0_theory": Metric("L0 of the target", "L0 of the target", _final("l0_predicted"), 4),
+    "l1_theory": Metric("L1 of the target", "L1 of the target", _final("l1_predicted"), 4),
+    "sparsity_l0": Metric("1 − ℓ0", r"$1-\ell_0$", _less_than_one("l0"), 4),
+    "sparsity_l1": Metric("1 − ℓ1", r"$1-\ell_1$", _less_than_one("l1"), 4),
+    "variance_loss": Metric("variance loss", "Variance loss", _final("variance_loss"), 4, -1),
+    "covariance_loss": Metric("covariance loss", "Covariance loss", _final("covariance_loss"), 4, -1),
+    "entropy": Metric("entropy (nats a feature)", "Entropy", _piece("measures", "projector", "entropy"), 3),
+    "entropy_theory": Metric(
+        "entropy of the target", "Entropy", _piece("measures", "predicted", "entropy"), 3
+    ),
+    "nhsic": Metric("nHSIC ↓", r"nHSIC $\downarrow$", _piece("measures", "projector", "nhsic"), 4, -1),
+    "mad_l0": Metric("relative MAD of ℓ0", r"MAD of $\ell_0$", _deviation("l0"), 3),
+    "mad_l1": Metric("relative MAD of ℓ1", r"MAD of $\ell_1$", _deviation("l1"), 3),
+    "posthoc_projector": Metric(
+        "Projector Acc1 after ReLU",
+        "Projector Acc1",
+        _piece("posthoc", "projector", "after", "top1", factor=100),
+        2,
+        1,
+    ),
+    "posthoc_sparsity_l0": Metric("1 − ℓ0 after ReLU", r"$1-\ell_0$", _posthoc_sparsity, 4),
+    "minutes": Metric(
+        "Training time (min) ↓",
+        r"Training Time (min) $\downarrow$",
+        lambda result: result["seconds"] / 60,
+        2,
+        -1,
+    ),
+    "gpu_utilisation": Metric(
+        "Avg. GPU util. (%)", r"Avg. GPU Util. (\%) $\uparrow$", lambda r: r["hardware"].get("utilisation"), 2
+    ),
+    "gpu_memory": Metric(
+        "GPU memory (GB)", "GPU Memory (GB)", lambda r: r["hardware"].get("memory_gb"), 2, -1
+    ),
+}
+
+FIELDS = {
+    "mu": "mean shift μ",
+    "p": "p",
+    "loss.num_slices": "directions N",
+    "model.projector_dim": "dimension D",
+}
+
+
+def metric(name: str) -> Metric:
+    """A metric by name, those of downstream sets included."""
+    if name in METRICS:
+        return METRICS[name]
+    parts = name.split("/")
+    if parts[0] == "transfer" and len(parts) == 4:
+        return Metric(parts[1], parts[1], lambda result: _transfer(result, *parts[1:]), 2, +1)
+    if parts[0] == "sparsity" and len(parts) == 3:
+        return Metric(parts[1], parts[1], lambda r: _sparsity(r, *parts[1:]), 4)
+    raise ValueError(f"there is no metric {name!r}; there are {', '.join(METRICS)}")
+
+
+def heading(name: str) -> str:
+    return FIELDS.get(name) or metric(name).heading
+
+
+def measured(name: str, case: Case, results: Sequence[Result]) -> tuple[float, float | None] | None:
+    """Mean over seeds and standard deviation (None of a single one); None where nothing was measured."""
+    if name in case.values or name in FIELDS:
+        value = case[name]
+        return None if value is None else (float(value), None)
+    read = metric(name).read
+    known = [value for value in map(read, results) if value is not None]
+    return tuple(mean_std(known)) if known else None  # type: ignore[return-value]
+
+
+def number(text: Any) -> float | None:
+    """A published value as a number: the mean of "64.88 ± 0.17"."""
+    if text is None or isinstance(text, (int, float)):
+        return None if text is None else float(text)
+    match = re.match(r"-?\d+(\.\d+)?", str(text))
+    return float(match.group()) if match else None
+
+
+def _transfer(result: Result, source: str, kind: str, fraction: str) -> float | None:
+    found = result["pieces"].get("transfer", {})
+    path = (f"probe {float(fraction):g}", kind, "top1", "mean")
+    if source != "avg.":
+        return _times(_dig(found, (source, *path)), 100.0)
+    wanted = scale_of(result["scale"])["transfer"]
+    values = [_dig(found, (name, *path)) for name in wanted]
+    known = [value for value in values if value is not None]
+    # A mean over other sets than the others' is no row of the table.
+    return 100 * sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _sparsity(result: Result, source: str, name: str) -> float | None:
+    return _dig(result["pieces"].get("transfer", {}), (source, "measures", "projector", name))
+
+
+def _dig(content: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        if not isinstance(content, Mapping) or key not in content:
+            return None
+        content = content[key]
+    return content
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,186 @@
+"""The recipes as data: none of the paper's tables and figures is missing, and every training can be built."""
+
+import pytest
+
+from lpjepa.recipes import catalog, plan, select
+from lpjepa.recipes.cases import SCALES, config_of
+from lpjepa.recipes.claims import TESTS
+from lpjepa.recipes.pieces import PIECES
+from lpjepa.recipes.plots import AXES, WHOLE
+from lpjepa.recipes.plots.mathematics import FUNCTIONS
+from lpjepa.recipes.values import metric, number
+from lpjepa.training.config import FREE_KEYS, identity
+
+# Every \label{tab:...} and \label{fig:...} of the paper, main text and appendix.
+PAPER = [
+    "tab:imagenet100-table",
+    "tab:imagenet1k-table",
+    "tab:rdmreg-batch-size",
+    "tab:sigreg-rdmreg-runtime",
+    "tab:cifar100-table",
+    "tab:1shot-encoder-probe",
+    "tab:1shot-projector-probe",
+    "tab:10shot-encoder-probe",
+    "tab:10shot-projector-probe",
+    "tab:allshot-encoder-probe",
+    "tab:allshot-projector-probe",
+    "tab:projector-dim-ablation",
+    "tab:rpl_msv_sweep_vit",
+    "fig:totalttt",
+    "fig:ttt1",
+    "fig:ttt2",
+    "fig:maxent-l1-l2",
+    "fig:TBD1fig",
+    "fig:fourquadrantssubfig1",
+    "fig:controllablesparsitysubfig2",
+    "fig:paretofrontieraccandsparsesubfig3",
+    "fig:TBD2fig",
+    "fig:ddimentsubfig1",
+    "fig:hsicsubfig2",
+    "fig:sparsityoodsubfig3",
+    "fig:pdf_comparison_total",
+    "fig:pdf_comparison_1",
+    "fig:pdf_comparison_2",
+    "fig:pdf_comparison_3",
+    "fig:variance_ggn_relu_combined",
+    "fig:empvarbeforerelu",
+    "fig:thmvarbeforerelu",
+    "fig:empvarafterrelu",
+    "fig:thmvarafterrelu",
+    "fig:variance_ggn_relu_combined_choice_2",
+    "fig:empvarbeforerelu_choice_2",
+    "fig:thmvarbeforerelu_choice_2",
+    "fig:empvarafterrelu_choice_2",
+    "fig:thmvarafterrelu_choice_2",
+    "fig:sigma_maps_different_choices",
+    "fig:sigma_map_choices_1",
+    "fig:sigma_map_choices_22",
+    "fig:l0normwithdiffsigmachoices",
+    "fig:theo_l0_norm_fig",
+    "fig:l0_sigma_choices_1",
+    "fig:l0_sigma_choices_2",
+    "fig:acc_vs_sparsity_diff_sigma_options",
+    "fig:acc_vs_mu",
+    "fig:acc_vs_l1",
+    "fig:acc_vs_l0",
+    "fig:subfig_bisect_rate",
+    "fig:contmaptheoremfig",
+    "fig:fourorthantsl1l2plot",
+    "fig:additionalmiscresultdumpfig",
+    "fig:l0_transfer_sparsity",
+    "fig:l1_transfer_sparsity",
+    "fig:total_transfer_sparsity",
+    "fig:additionalparetofrontier",
+    "fig:correlationbetweendiffmetrics",
+    "fig:samplefficiencyofrandproj",
+    "fig:total_tbddd",
+    "fig:eigen_1",
+    "fig:eigen_2",
+    "fig:eigen_3",
+    "fig:eigen_4",
+    "fig:eigen_5",
+    "fig:eigen_6",
+    "fig:eigen_7",
+    "fig:eigen_8",
+    "fig:eigen_9",
+    "fig:total_eigen",
+    "fig:qual_pirate_ship",
+    "fig:qual_tabby_cat",
+    "fig:qual_probe_cat",
+    "fig:qual_attribution",
+    "fig:transfer_sparsity",
+]
+
+
+def test_every_label_of_the_paper_has_one_recipe() -> None:
+    labels = [label for recipe in catalog().values() for label in recipe.label]
+    assert sorted(labels) == sorted(PAPER)
+
+
+def test_data_names_only_what_exists() -> None:
+    for recipe in catalog().values():
+        assert set(recipe.pieces) <= set(PIECES)
+        assert (recipe.kind == "table") == bool(recipe.columns)
+        assert (recipe.kind == "figure") == bool(recipe.panels)
+        for panel in recipe.panels:
+            assert panel["plot"] in AXES or panel["plot"] in WHOLE
+            assert panel.get("function", "densities") in FUNCTIONS
+        for claim in recipe.claims:
+            assert claim["claim"].endswith(".")
+            for test in claim["tests"]:
+                assert test["kind"] in TESTS
+                for column in [test["column"]] if "column" in test else test["columns"]:
+                    metric(column)
+                for key in ("row", "rows", "higher", "lower", "of", "against"):
+                    if key in test:
+                        cases = recipe.cases("small")
+                        assert any(
+                            all((c.group if k == "group" else c[k]) == v for k, v in test[key].items())
+                            for c in cases
+                        ), f"{recipe.name}: no row is {test[key]}"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_training_can_be_built_and_shared(scale: str) -> None:
+    jobs = plan(catalog().values(), scale)
+    assert len({identity(job.config) for job in jobs}) == len(jobs)
+    wanted = sum(len(r.cases(scale)) * len(r.seeds_at(scale)) for r in catalog().values())
+    assert len(jobs) < wanted / 2, "recipes share their trainings"
+
+
+def test_published_rows_have_a_value_for_each_column() -> None:
+    for recipe in catalog().values():
+        for case in recipe.cases("paper"):
+            if case.paper:
+                assert len(case.paper) == len(recipe.paper_columns()), (recipe.name, case.label)
+
+
+def test_published_averages_are_those_of_their_rows() -> None:
+    """An independent check of the copied numbers: avg. is the mean of six data sets, to the last digit."""
+    checked = 0
+    for name, recipe in catalog().items():
+        if name.startswith("transfer-") and recipe.kind == "table":
+            for case in recipe.cases("paper"):
+                *values, mean = (number(value) for value in case.paper)
+                assert sum(values) / 6 == pytest.approx(mean, abs=0.0101), (name, case.label)
+                checked += 1
+    assert checked == 6 * 13
+
+
+def test_the_numbers_that_the_project_is_held_to() -> None:
+    rows = {case.label: case.paper for case in catalog()["cifar100"].cases("paper")}
+    assert len(rows) == 12
+    assert rows["RGN_1.0(0, σ_GN)"] == (65.97, 62.22, 0.3019, 0.6474)
+    assert rows["RGN_1.0(-2, σ_GN)"] == (64.75, 59.08, 0.0236, 0.0489)
+    assert rows["LeJEPA"][:2] == (65.65, 62.69)
+    assert rows["NCL-ReLU"] == (66.23, 61.88, 0.0228, 0.0503)
+    assert rows["VICReg"][:2] == (63.78, 58.82)
+
+
+def test_a_case_is_its_config() -> None:
+    recipe = catalog()["exact-sparsity"]
+    cases = {(c.group, c["mu"]): c for c in recipe.cases("small")}
+    config = config_of(cases["axes weight 0.3", -2], "small", seed=5)
+    assert (config.loss.axes_weight, config.target.mu, config.target.active) == (0.3, -2.0, None)
+    assert (config.train.epochs, config.train.seed, config.data.source) == (100, 5, "cifar100")
+    assert config_of(cases["axes weight 0.3", -2], "small", 5, epochs=55).train.epochs == 55
+    # A row that states its own epochs keeps them, and the row without axes is that of the sparsity figure.
+    long = catalog()["cifar100-long"].cases("small")[0]
+    assert config_of(long, "small", 5, epochs=55).train.epochs == 1000
+    shared = [c for c in catalog()["controllable-sparsity"].cases("small") if c["mu"] == -2 and c["p"] == 1.0]
+    assert identity(config_of(shared[0], "small", 5)) == identity(
+        config_of(cases["axes weight 0", -2], "small", 5)
+    )
+
+
+def test_rows_set_no_key_that_identity_ignores() -> None:
+    for recipe in catalog().values():
+        for case in recipe.cases("small"):
+            assert not set(case.values) & set(FREE_KEYS)
+
+
+def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"there is no recipe 'cifar10'; did you mean cifar100\?"):
+        select(["cifar10"])
+    assert {recipe.kind for recipe in select(["tables"])} == {"table"}
+    assert len(select(["all", "cifar100"])) == len(catalog())

@@ -1,0 +1,170 @@
+"""Verdicts on numbers made up so that the answer is known; what the paper's text states; where data lies."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lpjepa.recipes import Places, catalog
+from lpjepa.recipes.cases import config_of, expand
+from lpjepa.recipes.catalog import Recipe
+from lpjepa.recipes.claims import verdicts
+from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.render import closed_form
+from lpjepa.recipes.store import CURVE_POINTS, thinned
+from lpjepa.recipes.values import measured, number
+
+# mu -> encoder accuracy, l0, l0 of the target; mu = 1 has not been trained.
+ROWS: dict[float, tuple[float, float, float] | None] = {
+    -2: (0.60, 0.05, 0.03),
+    -1: (0.66, 0.20, 0.12),
+    0: (0.68, 0.51, 0.50),
+    1: None,
+}
+
+
+def _collected(tests: list[dict[str, Any]]) -> Collected:
+    recipe = Recipe(
+        "x", "table", "x", 0, columns=("encoder", "l0"), claims=({"claim": "c.", "tests": tests},)
+    )
+    entries = []
+    for mu, values in ROWS.items():
+        case = expand({"mu": mu, "paper": [68.0, 0.5]}, "cifar100", "small")[0]
+        results: tuple[Any, ...] = ()
+        if values is not None:
+            final = dict(zip(("encoder_accuracy", "l0", "l0_predicted"), values))
+            results = ({"final": final, "pieces": {}, "scale": "small"},)
+        entries.append(Entry(case, results))
+    return Collected(recipe, "small", tuple(entries), 4)
+
+
+HOLD: list[dict[str, Any]] = [
+    {"kind": "order", "column": "encoder", "higher": {"mu": 0}, "lower": {"mu": -2}, "margin": 7.9},
+    {"kind": "order", "column": "encoder", "higher": {"mu": -2}, "lower": {"mu": 0}, "margin": -8.1},
+    {"kind": "best", "column": "encoder", "of": {"method": "rgn"}, "against": {"mu": -1}, "margin": 1.9},
+    {"kind": "close", "column": "l0", "row": {"mu": 0}, "to": 0.5, "tolerance": 0.011},
+    {"kind": "close", "column": "encoder", "row": {"mu": 0}, "to": {"mu": -1}, "tolerance": 2.1},
+    {"kind": "at_least", "column": "encoder", "row": {"mu": 0}, "value": 67.9},
+    {"kind": "published", "columns": ["encoder"], "tolerance": 8.1},
+    {"kind": "theory", "column": "l0", "rows": {"mu": 0}, "tolerance": 0.011},
+    {"kind": "above_theory", "column": "l0", "rows": {}, "by": 0.009},
+    {"kind": "rising", "column": "l0", "rows": {}, "along": "mu"},
+    {"kind": "ratio", "column": "encoder", "of": {"mu": -2}, "to": {"mu": 0}, "at_most": 0.89},
+    {"kind": "correlation", "columns": ["l0", "encoder"], "rows": {}, "at_least": 0.85},
+    {"kind": "steeper", "column": "encoder", "from": {"mu": 0}, "through": {"mu": -1}, "to": {"mu": -2}},
+]
+FAIL: list[dict[str, Any]] = [
+    {"kind": "order", "column": "encoder", "higher": {"mu": 0}, "lower": {"mu": -2}, "margin": 8.1},
+    {"kind": "best", "column": "encoder", "of": {"mu": -1}, "against": {"mu": 0}},
+    {"kind": "close", "column": "l0", "row": {"mu": -1}, "to": 0.5, "tolerance": 0.011},
+    {"kind": "at_least", "column": "encoder", "row": {"mu": -1}, "value": 67.9},
+    {"kind": "published", "columns": ["encoder"], "tolerance": 7.9},
+    {"kind": "theory", "column": "l0", "rows": {}, "tolerance": 0.07},
+    {"kind": "above_theory", "column": "l0", "rows": {}, "by": 0.011},
+    {"kind": "ratio", "column": "encoder", "of": {"mu": -2}, "to": {"mu": 0}, "at_most": 0.88},
+    {"kind": "correlation", "columns": ["l0", "encoder"], "rows": {}, "at_least": 0.95},
+]
+
+
+@pytest.mark.parametrize("test", HOLD, ids=lambda t: t["kind"])
+def test_what_holds(test: dict[str, Any]) -> None:
+    (verdict,) = verdicts(_collected([test]))
+    assert verdict.word == "holds"
+    assert len(verdict.grounds) == 1
+
+
+@pytest.mark.parametrize("test", FAIL, ids=lambda t: t["kind"])
+def test_what_does_not_hold(test: dict[str, Any]) -> None:
+    (verdict,) = verdicts(_collected([test]))
+    assert verdict.word == "does not hold"
+
+
+def test_some_of_several_and_what_waits_for_results() -> None:
+    waiting = {"kind": "order", "column": "encoder", "higher": {"mu": 1}, "lower": {"mu": 0}}
+    assert verdicts(_collected([HOLD[0], FAIL[0]]))[0].word == "partly"
+    assert verdicts(_collected([HOLD[0], waiting]))[0].word == "holds so far"
+    assert verdicts(_collected([waiting]))[0].word == "not measured"
+
+
+def test_correlation_is_pearsons() -> None:
+    from lpjepa.recipes.claims import _pearson
+
+    x, y = [0.05, 0.2, 0.51], [60.0, 66.0, 68.0]
+    assert _pearson(x, y) == pytest.approx(float(np.corrcoef(x, y)[0, 1]))
+    assert _pearson(x, [1.0, 1.0, 1.0]) == 0.0
+
+
+def test_seeds_are_averaged() -> None:
+    case = expand({"mu": 0}, "cifar100", "small")[0]
+    results = [{"final": {"encoder_accuracy": a}, "pieces": {}} for a in (0.60, 0.64)]
+    found = measured("encoder", case, results)
+    assert found == pytest.approx((62.0, np.std([60, 64], ddof=1)))
+    assert measured("nhsic", case, results) is None
+    assert measured("mu", case, []) == (0.0, None)
+
+
+def test_an_average_over_some_of_the_sets_is_none() -> None:
+    case = expand({"mu": 0}, "cifar100", "smoke")[0]
+    of_set = lambda top1: {"probe 1": {"encoder": {"top1": {"mean": top1}}}}
+    pieces = {"transfer": {"digits": of_set(0.9), "rotated": of_set(0.5)}}
+    result = {"final": {}, "pieces": pieces, "scale": "smoke"}
+    assert measured("transfer/digits/encoder/1", case, [result]) == (90.0, None)
+    assert measured("transfer/avg./encoder/1", case, [result]) is None
+    pieces["transfer"]["inverted"] = of_set(0.1)
+    assert measured("transfer/avg./encoder/1", case, [result]) == (pytest.approx(50.0), None)
+
+
+def test_the_published_average_is_over_the_sets_of_the_scale() -> None:
+    recipe = catalog()["transfer-all-encoder"]
+    case = next(case for case in recipe.cases("small") if case["method"] == "lejepa")
+    column = "transfer/avg./encoder/1"
+    assert recipe.published(case, column) == 71.94
+    without_food = np.mean([63.19, 83.54, 62.38, 83.07, 78.30])
+    assert recipe.published(case, column, "small") == pytest.approx(without_food)
+    assert recipe.published(case, column, "smoke") is None
+
+
+def test_what_the_papers_text_states_is_found() -> None:
+    checked = 0
+    for recipe in catalog().values():
+        for item in recipe.reported:
+            ours = closed_form(item)
+            if isinstance(item["paper"], str):
+                assert 25 <= ours <= 40, "around 30 iterations"
+            elif item["paper"] < 0.001:  # stated with one digit
+                assert ours == pytest.approx(item["paper"], abs=0.5e-4)
+            else:
+                assert ours == pytest.approx(item["paper"], rel=1e-3)
+            checked += 1
+    assert checked == 6
+
+
+def test_curves_are_thinned_with_their_ends() -> None:
+    entries = [{"epoch": float(i), "l0": i / 1000} for i in range(1, 1001)]
+    curves = thinned(entries)
+    assert len(curves["epoch"]) == CURVE_POINTS == len(curves["l0"])
+    assert (curves["epoch"][0], curves["epoch"][-1]) == (1.0, 1000.0)
+    assert thinned(entries[:3])["l0"] == [0.001, 0.002, 0.003]
+    assert thinned([]) == {}
+
+
+def test_an_official_set_may_lie_there_as_arrays(tmp_path: Path) -> None:
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "small")
+    config = config_of(expand({"mu": 0}, "cifar100", "small")[0], "small", 5)
+    assert (places.located(config).data.source, places.located(config).data.root) == (
+        "cifar100",
+        str(tmp_path),
+    )
+    (tmp_path / "cifar100.npz").touch()
+    (tmp_path / "pets64").mkdir()
+    assert places.located(config).data.root == str(tmp_path / "cifar100.npz")
+    assert places.located(config).data.source == "npz"
+    assert places.transfer_sources() == {
+        "cifar100": f"npz={tmp_path / 'cifar100.npz'}",
+        "pets": f"folder={tmp_path / 'pets64'}",
+    }
+    (tmp_path / "cifar-100-python").mkdir()
+    assert places.located(config).data.source == "cifar100"
+    assert number("64.88 ± 0.17") == 64.88
+    assert number("around") is None
