@@ -18,7 +18,11 @@ COMMANDS = {
     "pretrain": "train an encoder: [CONFIG.yaml | presets:NAME] [--data.source cifar100 --target.mu -1 ...]",
     "evaluate": "measure and probe a trained run: RUN [--on cifar10 folder=IMAGES ...]",
     "report": "write an HTML report: RUN [RUN ...]",
+    "embed": "features of images as CSR, Parquet, npy or a search index: RUN IMAGES --out F",
+    "search": "the images of an index nearest to one: INDEX IMAGE",
+    "export": "a trained run for other tools: RUN --format timm|safetensors|onnx|torch-export",
     "reproduce": "the paper's tables and figures: [NAME ...] [--scale smoke|small|paper]",
+    "bench": "what sparsity buys in storage and search: embeddings RUN [RUN ...]",
 }
 
 

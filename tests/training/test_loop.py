@@ -271,7 +271,7 @@ def test_unwritable_folder_and_run_without_checkpoint(tiny, tmp_path):
         ({"optim": {"accumulate": 9}}, "optim.accumulate"),
         ({"train": {"fsdp": True}, "optim": {"ema": 0.9}}, "optim.ema"),
         ({"train": {"capture": True}}, "train.capture"),
-        ({"train": {"device": "gpu"}}, "train.device"),
+        ({"train": {"device": "gpu"}}, "device: 'gpu'"),
         ({"train": {"batch_size": 1000}}, "batch_size"),
     ],
 )

@@ -14,6 +14,7 @@ from lpjepa._version import __version__
 from lpjepa.report import pictures, sections
 from lpjepa.report.further import further
 from lpjepa.report.gallery import Gallery
+from lpjepa.report.interpretation import interpretation
 from lpjepa.report.markup import template, text
 from lpjepa.report.observation import Observation, observe
 from lpjepa.report.results import environment_of, summarise
@@ -65,6 +66,7 @@ def build_page(runs: Sequence[Run], observations: Sequence[Observation], figures
         ("training", "Training", pictures.training(runs, gallery, figures)),
         ("features", "Features", pictures.features(runs, observations, gallery)),
         ("samples", "Samples", samples(runs, observations, gallery, figures)),
+        ("interpretation", "Single features", interpretation(runs, gallery)),
         ("explorer-section", "Target explorer", sections.explorer(runs, results)),
         ("further", "Further results", further(runs)),
         ("config", "Configuration", sections.configuration(runs)),

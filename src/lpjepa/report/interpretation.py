@@ -83,12 +83,12 @@ def _features(run: Run) -> tuple[Any, Any, Any]:
     """Held-out images, features of some of them, and their places; kept ones where there are any."""
     from lpjepa.evaluation.features import Features, extract
     from lpjepa.evaluation.run import evaluation_transform
-    from lpjepa.report.observation import _held_out, _kept
+    from lpjepa.report.observation import held_out, kept_rows
     from lpjepa.training.processes import pick_device
     from lpjepa.training.run import Run as TrainedRun
 
     trained = TrainedRun.open(run.folder)
-    images, kept = _held_out(trained), _kept(run)
+    images, kept = held_out(trained), kept_rows(run)
     if kept is not None:
         return images, Features(kept.z_ND, kept.z_ND, kept.labels_N), kept.indices_N
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))

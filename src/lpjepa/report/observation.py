@@ -47,7 +47,7 @@ class _Rows:
 
 def observe(run: Run) -> Observation:
     """Everything that can be seen of a run; what cannot becomes a note of one sentence."""
-    rows, notes = _kept(run), []
+    rows, notes = kept_rows(run), []
     images = model = prepare = None
     try:
         # Here, not above: a report of folders without checkpoints needs neither timm nor the data.
@@ -58,7 +58,7 @@ def observe(run: Run) -> Observation:
 
         trained = TrainedRun.open(run.folder)
         model = trained.model(pick_device("auto"))
-        images, prepare = _held_out(trained), evaluation_transform(trained)
+        images, prepare = held_out(trained), evaluation_transform(trained)
         if rows is None:
             order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
             chosen = order[:COMPUTED_IMAGES].sort().values
@@ -90,7 +90,7 @@ def own_source(config: dict[str, Any]) -> str:
     return Path(root).stem if source in ("npz", "folder") and root else source
 
 
-def _kept(run: Run) -> _Rows | None:
+def kept_rows(run: Run) -> _Rows | None:
     """The features an evaluation on the run's own data kept, or None."""
     from lpjepa.evaluation.run import file_name
 
@@ -104,7 +104,7 @@ def _kept(run: Run) -> _Rows | None:
         return None
 
 
-def _held_out(trained: Any) -> Any:
+def held_out(trained: Any) -> Any:
     """The run's held-out images; its training images where it held none out."""
     from lpjepa.data import MissingSplit
     from lpjepa.evaluation.run import Source, load_images

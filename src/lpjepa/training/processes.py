@@ -21,10 +21,10 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"train.device: {name!r} is not a device; use auto, cpu or cuda") from None
+        raise ValueError(f"device: {name!r} is not a device; use auto, cpu or cuda") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f"train.device: {name} was asked for, and torch sees no GPU here; use cpu")
+            raise ValueError(f"device: {name} was asked for, and torch sees no GPU here; use cpu")
         index = int(os.environ.get("LOCAL_RANK", 0)) if device.index is None else device.index
         device = torch.device("cuda", index)
     return device

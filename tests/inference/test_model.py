@@ -1,0 +1,146 @@
+"""Loading a run, and embedding images in every form."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lpjepa
+from lpjepa.evaluation import run_features
+from lpjepa.inference import load
+from lpjepa.inference.images import to_frame
+from lpjepa.training import CheckpointError, Run, checkpoint
+
+
+def test_a_run_gives_the_features_that_evaluation_sees(run_folder, digits):
+    model = lpjepa.load(run_folder, device="cpu")
+    expected = run_features(run_folder, device="cpu")
+    torch.testing.assert_close(model.embed(digits.images), expected.projector, rtol=0, atol=0)
+    torch.testing.assert_close(model.embed(digits.images, "encoder"), expected.encoder, rtol=0, atol=0)
+    assert model.width() == 48
+    assert model.width("encoder") == expected.encoder.shape[1]
+
+
+def test_every_form_of_an_image_gives_the_same_features(model, digits, tmp_path):
+    pixels = digits.images[:6]
+    hwc = pixels.permute(0, 2, 3, 1).numpy()
+    Image.fromarray(hwc[0]).save(tmp_path / "0.png")
+    mixture = [
+        str(tmp_path / "0.png"),
+        Image.fromarray(hwc[1]),
+        hwc[2],
+        pixels[3],
+        pixels[4].float() / 255,
+        hwc[5, :, :, 0].astype(np.float64) / 255,  # grey
+    ]
+    expected = model.embed(pixels)
+    torch.testing.assert_close(model.embed(mixture), expected, rtol=0, atol=0)
+    torch.testing.assert_close(model.embed(iter(mixture), batch_size=4), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.embed([hwc, tmp_path / "0.png"])[[0, 6]], expected[[0, 0]])
+    assert model.embed(mixture[1]).shape == (1, 48)
+    assert model.embed([]).shape == (0, 48)
+
+
+def test_other_sizes_are_resized_and_cut_as_the_preset_says(model):
+    rng = np.random.default_rng(0)
+    wide = rng.integers(0, 256, (40, 100, 3), dtype=np.uint8)
+    # The shorter side to 8 pixels, bilinear as the digits preset says, and the centre of the result.
+    square = Image.fromarray(wide).resize((20, 8), Image.Resampling.BILINEAR).crop((6, 0, 14, 8))
+    np.testing.assert_array_equal(to_frame(wide, 8, "bilinear"), np.asarray(square).transpose(2, 0, 1))
+    torch.testing.assert_close(model.embed(wide), model.embed(square), rtol=0, atol=0)
+    tall = np.ascontiguousarray(wide.transpose(1, 0, 2))
+    turned = np.asarray(square).transpose(1, 0, 2)
+    torch.testing.assert_close(model.embed(tall), model.embed(turned), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "RGBA", "LA", "I;16"])
+def test_other_modes_are_converted(model, mode, tmp_path):
+    grey = Image.fromarray(np.tile(np.arange(0, 256, 32, dtype=np.uint8), (8, 1)))
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(grey).astype(np.uint16) * 256)
+    else:
+        image = grey.convert(mode)
+    assert image.mode == mode
+    assert model.embed(image).shape == (1, 48)
+    if mode in ("L", "RGBA", "LA", "I;16"):  # the others round or dither
+        torch.testing.assert_close(model.embed(image), model.embed(grey.convert("RGB")), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("nowhere.png", "nowhere.png cannot be used as an image"),
+        (np.zeros((5, 6, 2), np.uint8), "1, 3 or 4 channels"),
+        (np.full((4, 4), 3.0), r"\[0, 1\]"),
+        (np.zeros((4, 4), np.int64), "int64"),
+        (np.zeros((0, 4), np.uint8), "no pixels"),
+    ],
+)
+def test_what_is_no_image_is_named(model, image, said):
+    with pytest.raises(ValueError, match=said):
+        model.embed([image])
+
+
+def test_wrong_requests_are_named(model, tmp_path):
+    with pytest.raises(TypeError, match="int"):
+        model.embed(3)
+    with pytest.raises(ValueError, match="'logits'"):
+        model.embed([], features="logits")
+    with pytest.raises(ValueError, match="batch_size"):
+        model.embed([], batch_size=0)
+    with pytest.raises(ValueError, match="is a folder"):
+        model.embed(tmp_path)
+
+
+def test_a_checkpoint_by_itself_and_what_is_no_model(run_folder, model, tmp_path, digits):
+    checkpoints = checkpoint.list_checkpoints(Run.open(run_folder).checkpoints)
+    newest, before = load(checkpoints[-1], "cpu"), load(checkpoints[0], "cpu")
+    assert newest.fingerprint() == model.fingerprint()
+    assert before.fingerprint() != model.fingerprint()
+    with pytest.raises(ValueError, match="neither a run"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="no such run"):
+        load(tmp_path / "a" / "b")
+    (tmp_path / "notes.md").write_text("x")
+    with pytest.raises(ValueError, match="is not a model"):
+        load(tmp_path / "notes.md")
+    (tmp_path / "config.yaml").write_text((run_folder / "config.yaml").read_text())
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        load(tmp_path)
+
+
+def test_load_is_imported_when_it_is_asked_for():
+    assert lpjepa.load is load
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        lpjepa.nothing_of_this_name  # noqa: B018
+
+
+def test_a_larger_crop_is_taken_from_the_resized_image():
+    """At 224 pixels the shorter side becomes 256 and the centre is kept (the paper's transfer protocol)."""
+    from lpjepa.inference.description import Description, Preprocessing
+    from lpjepa.inference.model import Model
+
+    given = Preprocessing(96, 110, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    description = Description("narrow", {"hidden": 8, "dim": 6, "layers": 2, "activation": "relu"}, given)
+    model = Model(description, *description.build())
+    pixels = np.random.default_rng(0).integers(0, 256, (110, 110, 3), dtype=np.uint8)
+    seen = []
+    handle = model.encoder.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    model.embed(pixels)
+    handle.remove()
+    centre = torch.from_numpy(pixels[7:103, 7:103]).permute(2, 0, 1).float() / 255
+    torch.testing.assert_close(seen[0][0], (centre - 0.5) / 0.5, rtol=1e-4, atol=1e-4)
+
+
+def test_devices_are_chosen(model, digits):
+    before = model.embed(digits.images[:2])
+    assert model.to("cpu").device == torch.device("cpu")
+    torch.testing.assert_close(model.embed(digits.images[:2]), before)
+
+
+def test_a_damaged_evaluation_does_not_keep_a_model_from_being_used(run_folder, model, tmp_path):
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    (copy / "evaluation.json").write_text("{")
+    assert load(copy, "cpu").fingerprint() == model.fingerprint()
