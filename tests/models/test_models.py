@@ -13,8 +13,8 @@ from lpjepa.models import ModelConfig, build, build_encoder, build_projector
 @pytest.mark.parametrize(
     ("name", "size", "features"),
     [
-        ("narrow", 8, 128),
-        ("narrow", 32, 128),
+        ("narrow", 8, 512),
+        ("narrow", 32, 512),
         ("resnet18", 32, 512),
         ("vit_tiny", 32, 192),
         ("convnext_atto", 32, 320),

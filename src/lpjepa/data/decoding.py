@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from lpjepa.data.errors import BrokenImage, DataError
 
@@ -120,6 +120,8 @@ def read_frame(reader: Reader, index: int, frame: Frame) -> tuple[np.ndarray, tu
     try:
         with reader.open(index) as image:
             return decode_into(image, frame)
+    except UnidentifiedImageError:
+        raise BrokenImage(reader.path(index), "not an image that Pillow can read") from None
     # Pillow raises almost anything on damaged files: OSError, SyntaxError, ValueError, struct.error, ...
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
