@@ -70,5 +70,5 @@ def test_the_atlas_of_a_run(run_folder, model, digits):
     )
     explained = [seen.explain(row) for row in range(50)]
     right = sum(e.predicted == int(digits.labels[row]) for row, e in enumerate(explained))
-    assert right > 20  # of 50, by chance 5
+    assert right > 12  # of 50; by chance 5, give or take 2
     assert explained[0].features[0].activation == pytest.approx(float(z[0, explained[0].features[0].feature]))

@@ -14,12 +14,12 @@ from lpjepa.training._typed import to_dict
 # Rectified LpJEPA in all its parts, VICReg for statistics that only travel as sums. Rates are small: rounding
 # grows from step to step at a pace that they set.
 CASES = {
-    "ddp": {"optim": {"name": "lars", "lr": 0.02}, "loss": {"axes_weight": 0.1}},
+    "ddp": {"optim": {"name": "lars", "lr": 0.003}, "loss": {"axes_weight": 0.1}},
     "ddp-vicreg": {
         "loss": {"method": "vicreg"},
         "optim": {"name": "sgd", "lr": 0.002, "accumulate": 3, "grad_clip": 1.0},
     },
-    "fsdp": {"optim": {"name": "lars", "lr": 0.02}, "loss": {"axes_weight": 0.1}, "train": {"fsdp": True}},
+    "fsdp": {"optim": {"name": "lars", "lr": 0.003}, "loss": {"axes_weight": 0.1}, "train": {"fsdp": True}},
     "fsdp-adamw": {"optim": {"name": "adamw", "lr": 1e-5}, "train": {"fsdp": True}},
 }
 
@@ -61,9 +61,9 @@ def test_same_training_as_one_process(folders, tmp_path, watch, case):
     start = one_step_weights(config)
     for name, tensor in weights[0].items():
         if tensor.is_floating_point():
-            # Equal to a hundredth of the way it has moved; a wrong gradient would be off by halves.
+            # Equal to a few hundredths of the way it has moved; a wrong gradient would be off by halves.
             moved = (tensor - start[name]).norm()
-            assert (tensor - weights[1][name]).norm() <= 1e-2 * moved + 1e-5, name
+            assert (tensor - weights[1][name]).norm() <= 4e-2 * moved + 1e-5, name
     for mine, theirs in zip(one.metrics("train"), two.metrics("train")):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
         assert mine["l0"] == pytest.approx(theirs["l0"], abs=2e-3)
