@@ -193,3 +193,28 @@ def test_positive_part_can_be_sampled_at_any_depth(float64):
     # Given x > 0, x is of the size of 30^-19; what is left of it is the rounding of 30.
     assert ((x >= 0) & (x < 1e-13)).all()
     assert gradient.isfinite()
+
+
+def test_ends_of_the_quantile_function_and_their_gradients(float64):
+    loc, scale = torch.tensor([-0.5, 60.0], requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    x = RectifiedGeneralizedGaussian(loc, scale, 2.0).icdf(torch.tensor(0.0))
+    assert x.tolist() == [0.0, 0.0]
+    assert [g.abs().sum().item() for g in torch.autograd.grad(x.sum(), (loc, scale))] == [0.0, 0.0]
+    top = RectifiedGeneralizedGaussian(-0.5, 1.0, 2.0).icdf(torch.tensor([1.0, -0.1, 1.1]))
+    assert top[0] == torch.inf
+    assert top[1:].isnan().all()
+
+
+def test_unit_variance_at_a_fraction_whose_scale_squared_overflows():
+    d = RectifiedGeneralizedGaussian.from_active_fraction(1e-320, 2.0, "rgn", dtype=torch.float64)
+    assert d.scale.item() > 1e155
+    assert d.variance.item() == pytest.approx(1, rel=1e-9)
+    assert d.mean.isfinite()
+
+
+def test_float32_gradients_at_the_atom_where_the_density_is_beyond_float32():
+    """|mu/sigma|^p / p is 1.7e48 here; the atom has all the probability, and no slope."""
+    leaves = [torch.tensor(v, requires_grad=True) for v in (-3.0, 0.01, 20.0)]
+    value = RectifiedGeneralizedGaussian(*leaves).log_prob(torch.tensor(0.0))
+    assert value == 0
+    assert torch.autograd.grad(value, leaves) == (0, 0, 0)

@@ -47,6 +47,21 @@ def test_sigma_rgn_at_locations_whose_powers_overflow(p):
         ).variance.item() == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.parametrize("p", [0.02, 0.05, 1e6])
+def test_sigma_rgn_at_exponents_and_locations_beyond_use(p):
+    assert sigma_rgn(p, 1e300) == pytest.approx(sigma_gn(p), rel=1e-10)
+    assert 0 < sigma_rgn(p, -1e300) < math.inf
+
+
+@pytest.mark.parametrize("mu", [-5.0, 0.0, 0.7, 3.0])
+def test_sigma_rgn_of_an_enormous_exponent_is_that_of_a_uniform_distribution(mu):
+    """GN_p tends to the uniform distribution on (mu - sigma, mu + sigma)."""
+    sigma = sigma_rgn(1e6, mu)
+    low, high = max(mu - sigma, 0), mu + sigma
+    mean, square = ((high ** (k + 1) - low ** (k + 1)) / (2 * sigma * (k + 1)) for k in (1, 2))
+    assert square - mean**2 == pytest.approx(1, rel=1e-4)
+
+
 def test_tensors_broadcast_keep_their_dtype_and_agree_with_floats():
     p, mu = torch.tensor([[0.5], [2.0]]), torch.tensor([-3.0, 0.0, 1.0])
     sigma = sigma_rgn(p, mu)

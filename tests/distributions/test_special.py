@@ -57,6 +57,15 @@ def test_quantile_inverts_the_tail_at_tiny_probabilities(p):
     torch.testing.assert_close(log_sf(w, p), log_q, rtol=1e-13, atol=0)
 
 
+@pytest.mark.parametrize("p", [20.0, 800.0, 5000.0])
+def test_tail_where_the_power_underflows(p):
+    """w^p is below every float64, P(|W| < w) = (w^p/p)^(1/p)/Γ(1 + 1/p) is not."""
+    with mp.workdps(40):
+        for w in (1e-20, 0.3, 0.8):
+            inside = mp.gammainc(1 / mp.mpf(p), 0, mp.mpf(w) ** mp.mpf(p) / p, regularized=True)
+            assert relative(log_sf(f64(w), f64(p)).item(), mp.log((1 - inside) / 2)) < 1e-13
+
+
 @pytest.mark.parametrize("p", [0.4, 1.0, 2.0, 3.7, 15.0])
 def test_gradient_of_the_tail_in_p_matches_mpmath(p):
     with mp.workdps(40):

@@ -107,6 +107,14 @@ def test_unknown_activation_names_the_nearest():
         NonNegativeVICReg(activation="reprelu")
 
 
-def test_temperature_must_be_positive():
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_temperature_must_be_positive(temperature):
     with pytest.raises(ValueError, match="temperature must be positive"):
-        SimCLR(temperature=0.0)
+        SimCLR(temperature=temperature)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["invariance_weight", "variance_weight", "covariance_weight"])
+def test_weights_must_be_finite(name, weight):
+    with pytest.raises(ValueError, match=f"{name} must be zero or positive"):
+        NonNegativeVICReg(**{name: weight})

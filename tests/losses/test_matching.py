@@ -214,6 +214,8 @@ def test_constructor_mistakes_are_named():
         RDMReg(target, target_quantiles="exact")
     with pytest.raises(ValueError, match=r"one coordinate.* got \(4,\) and \(\)"):
         RDMReg(target.expand((4,)))
+    with pytest.raises(ValueError, match=r"one coordinate.* got \(1, 1\) and \(\)"):
+        RDMReg(target.expand((1, 1)))
     with pytest.raises(ValueError, match=r"one coordinate.* got \(\) and \(4,\)"):
         RDMReg(Independent(target.expand((4,)), 1))
     with pytest.raises(TypeError, match="target must be a distribution"):
@@ -228,6 +230,9 @@ def test_constructor_mistakes_are_named():
         RDMReg(target, directions="randon")
     with pytest.raises(ValueError, match="discrepancy 'wasserstein' is unknown"):
         RDMReg(target, discrepancy="wasserstein")
+    for name, weight in (("invariance_weight", float("nan")), ("matching_weight", -1.0)):
+        with pytest.raises(ValueError, match=f"{name} must be zero or positive, and finite, got {weight}"):
+            RectifiedLpJEPA(target, **{name: weight})
     with pytest.raises(TypeError, match="target of LpJEPA must be a GeneralizedGaussian"):
         LpJEPA(target)
     with pytest.raises(ValueError, match="matching_weight is LeJEPA's λ"):

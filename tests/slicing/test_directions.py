@@ -248,6 +248,7 @@ def test_more_than_there_are_is_an_error(spec, available):
         ("radial", ValueError, "'radial' is unknown; did you mean 'random'"),
         ({"radial": 3}, ValueError, "'radial' is unknown"),
         ({"random": 0}, ValueError, r"directions\['random'\] must be a whole number"),
+        ({"random": True}, ValueError, "must be a whole number"),
         ({"random": 1.5}, ValueError, "must be a whole number"),
         ({}, TypeError, "must be a name or a mixture"),
         (7, TypeError, "must be a name or a mixture"),
@@ -258,10 +259,15 @@ def test_bad_specifications(spec, error, message):
         parse_directions(spec, 16)
 
 
-@pytest.mark.parametrize("number", [0, -1, 8.0])
+@pytest.mark.parametrize("number", [0, -1, 8.0, True])
 def test_at_least_one_slice(number):
     with pytest.raises(ValueError, match="num_slices must be a whole number of slices above 0"):
         parse_directions("random", number)
+
+
+def test_counts_may_come_from_numpy():
+    assert parse_directions("random", np.int64(8)) == parse_directions("random", 8)
+    assert parse_directions({"axes": np.int32(3)}, 1) == parse_directions({"axes": 3}, 1)
 
 
 def test_a_mixture_states_its_own_number_of_slices():

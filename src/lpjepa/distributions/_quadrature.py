@@ -27,9 +27,9 @@ def _rule(like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _fall(t: Tensor, s: Tensor, p: Tensor) -> Tensor:
     """((t + s)^p - t^p) / p for s >= 0, t >= 0, without cancellation."""
-    near = s < t
     t_safe = torch.where(t > 0, t, 1.0)
     t_power = torch.where(t > 0, t_safe**p, 0.0)
+    near = (s < t) & (t_power > 0)
     small = t_power * torch.expm1(p * torch.log1p(torch.where(near, s / t_safe, 0.5)))
     s_far = torch.where(near, 1.0, s)
     return torch.where(near, small, (t + s_far) ** p - t_power) / p

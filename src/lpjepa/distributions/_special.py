@@ -28,7 +28,10 @@ def log_gamma_q(a: Tensor, log_x: Tensor) -> Tensor:
         fraction = x_far + (2 * n - 1) - a - n * (n - a) / fraction
     tail = a * torch.log(x_far) - x_far - torch.lgamma(a) - torch.log(fraction)
     tail = torch.where(torch.isfinite(x), tail, -torch.inf)
-    return torch.where(far, tail, torch.log(torch.special.gammaincc(a, torch.where(far, 1.0, x))))
+    # Where x underflows, P is the first term of its series, x^a/Γ(a+1), which need not be small.
+    head = torch.log(-torch.expm1(torch.where(x > 0, -1.0, a * log_x - torch.lgamma(a + 1))))
+    body = torch.log(torch.special.gammaincc(a, torch.where(far, 1.0, x)))
+    return torch.where(far, tail, torch.where(x > 0, body, head))
 
 
 def log_gamma_p(a: Tensor, log_x: Tensor) -> Tensor:

@@ -58,8 +58,9 @@ def log_rectified_moments(u: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """
     u, p = torch.broadcast_tensors(u.double(), p.double())
     negative = u < 0
-    # Where |u|^p would overflow nothing is left of the tail; t stops short of that.
-    t = torch.minimum(torch.where(negative, -u, u), torch.exp(640 / p.detach()))
+    # Long before |u|^p overflows nothing is left of the tail; t stops where the cube of its width, e^-600,
+    # is still a number.
+    t = torch.minimum(torch.where(negative, -u, u), torch.exp(200 / p.detach()))
     j1, j2 = scaled_tail_moments(t, p)
     log_f = log_density(t, p)
     f = torch.exp(log_f)

@@ -53,9 +53,9 @@ class GeneralizedGaussian(LocationScale):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        w = (value - self.loc) / self.scale
-        constant = _standard.log_partition(self.p.double()) + torch.log(self.scale.double())
-        return -_standard.absolute_power(w, self.p) / self.p - constant.to(self.loc.dtype)
+        _, scale, p = self._wide()
+        log_prob = _standard.log_density(self._standardized(value), p) - torch.log(scale)
+        return log_prob.to(self.loc.dtype)
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:

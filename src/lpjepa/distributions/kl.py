@@ -1,9 +1,9 @@
 """Kullback–Leibler divergences that are closed, registered with `torch.distributions.kl_divergence`.
 
 With r = (mu', sigma', p') the second distribution, all need E|x - mu'|^p' under the first. It is closed
-when mu = mu', for p' = 2 and for p' = 1, which reaches every pair of Laplace, Normal and Generalized
-Gaussian with a Laplace or Normal second. The remaining pairs raise NotImplementedError. Which case holds
-is read from the parameters on the host.
+when mu = mu', for p' = 2 and, without truncation, for p' = 1, which reaches every pair of Laplace, Normal and
+Generalized Gaussian with a Laplace or Normal second. The remaining pairs raise NotImplementedError. Which
+case holds is read from the parameters on the host.
 """
 
 import torch
@@ -13,6 +13,7 @@ from torch.distributions import Laplace, Normal, register_kl
 from lpjepa.distributions import _standard
 from lpjepa.distributions.generalized_gaussian import GeneralizedGaussian
 from lpjepa.distributions.rectified import RectifiedGeneralizedGaussian
+from lpjepa.distributions.truncated import TruncatedGeneralizedGaussian
 
 
 def _require(closed: Tensor, condition: str) -> None:
@@ -61,6 +62,19 @@ def _kl_rgg_rgg(first: RectifiedGeneralizedGaussian, second: RectifiedGeneralize
     continuous = active * (_log_constant(scale2, p2) - _log_constant(scale, p)) + other / p2 - own / p
     log_atom, log_atom2 = _standard.log_sf(u, p), _standard.log_sf(loc2 / scale2, p2)
     return (continuous + torch.exp(log_atom) * (log_atom - log_atom2)).to(first.loc.dtype)
+
+
+@register_kl(TruncatedGeneralizedGaussian, TruncatedGeneralizedGaussian)
+def _kl_tgg_tgg(first: TruncatedGeneralizedGaussian, second: TruncatedGeneralizedGaussian) -> Tensor:
+    loc2, scale2, p2 = second._wide()
+    nested = (first.low >= second.low) & (first.high <= second.high)
+    closed = (first.loc == second.loc) | (p2 == 2) | ~nested
+    _require(closed, "equal loc, or p = 2 in the second distribution")
+    anchor, s, weight, _ = first._nodes()
+    distance = ((anchor - loc2).unsqueeze(-1) + first.scale.double().unsqueeze(-1) * s) / scale2.unsqueeze(-1)
+    energy = (weight * _standard.absolute_power(distance, p2.unsqueeze(-1))).sum(-1) / p2
+    divergence = energy + _log_constant(scale2, p2) + second._log_mass() - first.entropy().double()
+    return torch.where(nested, divergence, torch.inf).to(first.loc.dtype)
 
 
 def _generalized(d: Normal | Laplace) -> GeneralizedGaussian:

@@ -84,7 +84,7 @@ class RectifiedGeneralizedGaussian(LocationScale):
     @property
     def mean(self) -> Tensor:
         log_mean, _, _ = self._log_moments()
-        return (self.scale.double() * torch.exp(log_mean)).to(self.loc.dtype)
+        return torch.exp(log_mean + torch.log(self.scale.double())).to(self.loc.dtype)
 
     @property
     def mode(self) -> Tensor:
@@ -96,7 +96,8 @@ class RectifiedGeneralizedGaussian(LocationScale):
     @property
     def variance(self) -> Tensor:
         _, _, log_variance = self._log_moments()
-        return (self.scale.double() ** 2 * torch.exp(log_variance)).to(self.loc.dtype)
+        # In logarithms: the square of a large scale may overflow where the variance does not.
+        return torch.exp(log_variance + 2 * torch.log(self.scale.double())).to(self.loc.dtype)
 
     @property
     def active_probability(self) -> Tensor:
@@ -142,7 +143,10 @@ class RectifiedGeneralizedGaussian(LocationScale):
         return torch.where(value < 0, 0.0, self._before_rectification().cdf(value))
 
     def icdf(self, value: Tensor) -> Tensor:
-        return torch.relu(self._before_rectification().icdf(value))
+        # Before rectification the quantile of 0 is -inf, whose gradient would be NaN.
+        lowest = value == 0
+        x = self._before_rectification().icdf(torch.where(lowest, 0.5, value))
+        return torch.where(lowest, 0.0, torch.relu(x))
 
     def entropy(self) -> Tensor:
         """d(ξ)-dimensional entropy in nats (Theorem `renyiinfoentropyofrecgengauss`):

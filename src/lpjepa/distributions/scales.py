@@ -74,8 +74,13 @@ def _unit_gn(p: Tensor) -> Tensor:
     return torch.exp(-0.5 * _standard.log_absolute_moment(torch.full_like(p, 2.0), p))
 
 
+def _ratio(loc: Tensor, log_sigma: Tensor) -> Tensor:
+    """loc/sigma, short of where its cube overflows: there rectification takes nothing, or everything."""
+    return (loc * torch.exp(-log_sigma)).clamp(-1e90, 1e90)
+
+
 def _log_variance(log_sigma: Tensor, p: Tensor, loc: Tensor) -> Tensor:
-    return 2 * log_sigma + _standard.log_rectified_moments(loc * torch.exp(-log_sigma), p)[2]
+    return 2 * log_sigma + _standard.log_rectified_moments(_ratio(loc, log_sigma), p)[2]
 
 
 def _solve_rgn(p: Tensor, loc: Tensor) -> Tensor:
@@ -90,7 +95,7 @@ def _solve_rgn(p: Tensor, loc: Tensor) -> Tensor:
             low, high = torch.where(too_wide, low, middle), torch.where(too_wide, middle, high)
         root = 0.5 * (low + high)
         # d log Var / d log sigma = 2 - u v'(u)/v(u), with v'(u) = 2 E[x] P(x = 0) at u = mu/sigma.
-        u = loc * torch.exp(-root)
+        u = _ratio(loc, root)
         log_mean, _, log_unit = _standard.log_rectified_moments(u, p)
         slope = 2 - 2 * u * torch.exp(log_mean + _standard.log_sf(u, p) - log_unit)
     return torch.exp(root - _log_variance(root, p, loc) / slope)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._collectives import sum_over_ranks
-from lpjepa.losses._objective import Matching, Objective, pair_invariance
+from lpjepa.losses._objective import Matching, Objective, check_weight, pair_invariance
 
 
 class JointEmbeddingParts(NamedTuple):
@@ -24,6 +24,8 @@ class JointEmbedding(Objective):
 
     def __init__(self, regularizer: Matching, invariance_weight: float, matching_weight: float) -> None:
         super().__init__()
+        check_weight("invariance_weight", invariance_weight)
+        check_weight("matching_weight", matching_weight)
         self.regularizer = regularizer
         self.invariance_weight = invariance_weight
         self.matching_weight = matching_weight

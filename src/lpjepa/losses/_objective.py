@@ -1,5 +1,6 @@
 """What all objectives share: how features come in, and how a loss is the sum of the ranks' shares."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,6 +114,11 @@ def check_finite(x: Tensor, name: str) -> None:
     """Refuse NaN and infinity on the CPU; on a GPU the look would wait for it, and is the loop's job."""
     if x.device.type == "cpu" and not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
         raise ValueError(f"{name} contain NaN or infinite values.")
+
+
+def check_weight(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be zero or positive, and finite, got {value}.")
 
 
 def upcast(z: Tensor) -> Tensor:

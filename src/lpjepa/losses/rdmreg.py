@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 
 from lpjepa._collectives import gather_batch, share
 from lpjepa._random import CounterSeed, sample_target
-from lpjepa.losses._objective import Matching, stack_views
+from lpjepa.losses._objective import Matching, check_weight, stack_views
 from lpjepa.slicing import (
     axes_discrepancy,
     gaussian_discrepancy,
@@ -57,7 +57,7 @@ class RDMReg(Matching):
     target_quantiles: "sampled", or "exact" for a Gaussian target (`GeneralizedGaussian` with p = 2), whose
         projections are known in closed form along every direction.
     seed: of the directions and target samples; state and position are saved with the module.
-    precision: "fast" or "exact" arithmetic of the GPU kernels.
+    precision: of the sliced matching: "fast" allows 16-bit GPU kernels, "exact" is float64 on every device.
 
     Features: (N, D), (V, N, D), or the views one by one. `projections`: (K, D) or (V, K, D), rows of unit
     norm, the same on every rank. `target_samples`: of the features' shape, or with another number of
@@ -83,8 +83,7 @@ class RDMReg(Matching):
         super().__init__()
         if not 0 < target_ratio < math.inf:
             raise ValueError(f"target_ratio must be positive and finite, got {target_ratio}.")
-        if not 0 <= axes_weight < math.inf:
-            raise ValueError(f"axes_weight must be zero or positive, and finite, got {axes_weight}.")
+        check_weight("axes_weight", axes_weight)
         if target_quantiles not in _QUANTILES:
             raise ValueError(f"target_quantiles must be 'sampled' or 'exact', got {target_quantiles!r}.")
         get_discrepancy(discrepancy)
@@ -94,7 +93,7 @@ class RDMReg(Matching):
                 "target must be a distribution such as RectifiedGeneralizedGaussian, "
                 f"got a {type(target).__name__}."
             )
-        if target.batch_shape.numel() != 1 or target.event_shape:
+        if tuple(target.batch_shape) not in ((), (1,)) or target.event_shape:
             raise ValueError(
                 "target must be the distribution of one coordinate, with batch and event shape (); "
                 f"got {tuple(target.batch_shape)} and {tuple(target.event_shape)}."

@@ -1,5 +1,6 @@
 """SimCLR (Chen et al., 2020) and Non-Negative Contrastive Learning (Wang et al., 2024)."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -34,8 +35,8 @@ class SimCLR(Objective):
 
     def __init__(self, temperature: float = 0.2) -> None:
         super().__init__()
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive, got {temperature}.")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be positive and finite, got {temperature}.")
         self.temperature = temperature
 
     def _components(self, z_VND: Tensor, sizes: list[int], **randomness: Any) -> ContrastiveParts:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._collectives import sum_over_ranks
-from lpjepa.losses._objective import Objective, pair_invariance, upcast
+from lpjepa.losses._objective import Objective, check_weight, pair_invariance, upcast
 from lpjepa.losses.activations import activation_by_name
 
 
@@ -38,6 +38,9 @@ class VICReg(Objective):
         self, invariance_weight: float = 25.0, variance_weight: float = 25.0, covariance_weight: float = 1.0
     ) -> None:
         super().__init__()
+        check_weight("invariance_weight", invariance_weight)
+        check_weight("variance_weight", variance_weight)
+        check_weight("covariance_weight", covariance_weight)
         self.invariance_weight = invariance_weight
         self.variance_weight = variance_weight
         self.covariance_weight = covariance_weight

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -133,20 +134,26 @@ def parse_directions(spec: str | Mapping[str, int], num_slices: int) -> Directio
     """
     if isinstance(spec, str):
         _known(spec)
-        if not isinstance(num_slices, int) or num_slices < 1:
+        if not _is_count(num_slices):
             raise ValueError(f"num_slices must be a whole number of slices above 0; got {num_slices!r}.")
         if spec in _OF_FEATURES or spec == "axes":
-            return DirectionPlan(((spec, None), ("random", None)), num_slices)
-        return DirectionPlan(((spec, num_slices),), num_slices)
+            return DirectionPlan(((spec, None), ("random", None)), int(num_slices))
+        return DirectionPlan(((spec, int(num_slices)),), int(num_slices))
     if not isinstance(spec, Mapping) or not spec:
         raise TypeError(
             f"directions must be a name or a mixture such as {{'random': 7936, 'eigen': 256}}; got {spec!r}."
         )
     for kind, count in spec.items():
         _known(kind)
-        if not isinstance(count, int) or count < 1:
+        if not _is_count(count):
             raise ValueError(f"directions[{kind!r}] must be a whole number of slices above 0; got {count!r}.")
-    return DirectionPlan(tuple(spec.items()), sum(spec.values()))
+    parts = tuple((kind, int(count)) for kind, count in spec.items())
+    return DirectionPlan(parts, sum(count for _, count in parts))
+
+
+def _is_count(value: object) -> bool:
+    # Whole numbers of numpy count too; True is a mistake, not a slice.
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _random(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.dtype) -> Tensor:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lpjepa.slicing._bisection import eigh_by_products
+
 # Eigenvalues are computed from squares in float64: singular values are resolved to about 1e-8 of the
 # largest, and what lies below this share of it is taken for zero.
 _SMALLEST_RATIO = 1e-6
@@ -27,10 +29,10 @@ def eigen_directions(z_VND: Tensor, count: int, bottom: bool, lower_half: bool) 
     ones). Rows beyond the numerical rank are zero and masked: an arbitrary basis of the null space would
     be matched as if it meant something. The rank stays on the device.
     """
-    singular_VR, vectors_VRD = _right_singular_vectors(z_VND)
     n, dim = z_VND.shape[1:]
     eps = torch.finfo(torch.promote_types(z_VND.dtype, torch.float32)).eps
     threshold = max(max(n, dim) * eps, _SMALLEST_RATIO)
+    singular_VR, vectors_VRD = _right_singular_vectors(z_VND, threshold)
     # A batch whose samples all agree has no direction at all: its largest singular value is zero too.
     rank_V1 = (singular_VR > threshold * singular_VR[:, :1]).sum(dim=1, keepdim=True)
     position = torch.arange(count, device=z_VND.device)
@@ -46,7 +48,7 @@ def eigen_directions(z_VND: Tensor, count: int, bottom: bool, lower_half: bool) 
 
 
 @torch.no_grad()
-def _right_singular_vectors(z_VND: Tensor) -> tuple[Tensor, Tensor]:
+def _right_singular_vectors(z_VND: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Singular values (V, R), descending, and right singular vectors (V, R, D), R = min(N, D), float64.
 
     From the smaller of the two Gram matrices: `eigh` of a small symmetric matrix is several times faster
@@ -56,10 +58,31 @@ def _right_singular_vectors(z_VND: Tensor) -> tuple[Tensor, Tensor]:
         x = z_VND.double()
         x = x - x.mean(dim=1, keepdim=True)
         if x.shape[1] < x.shape[2]:
-            eigenvalues, u = torch.linalg.eigh(x @ x.mT)
+            eigenvalues, u = _eigh(x @ x.mT, threshold**2)
             vectors = u.mT @ x
             vectors = vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-300)
         else:
-            eigenvalues, v = torch.linalg.eigh(x.mT @ x)
+            eigenvalues, v = _eigh(x.mT @ x, threshold**2)
             vectors = v.mT
-        return eigenvalues.clamp(min=0).sqrt().flip(1), vectors.flip(1)
+        return eigenvalues.clamp(min=0).sqrt(), vectors
+
+
+# An operator, so that the choice is made when it runs and not when a compiler traces it.
+@torch.library.custom_op(
+    "lpjepa::eigh", mutates_args=(), schema="(Tensor gram_VRR, float floor) -> (Tensor, Tensor)"
+)
+def _eigh(gram_VRR: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (V, R), descending, and eigenvectors as columns (V, R, R).
+
+    `torch.linalg.eigh` makes the host wait for a GPU, which a CUDA graph under capture refuses; there,
+    eigenvectors come from matrix products, which do not tell eigenvalues below `floor` of the largest apart.
+    """
+    if gram_VRR.is_cuda and torch.cuda.is_current_stream_capturing():
+        return eigh_by_products(gram_VRR, floor)
+    eigenvalues, vectors = torch.linalg.eigh(gram_VRR)
+    return eigenvalues.flip(-1), vectors.flip(-1).contiguous()  # LAPACK's have columns one after another
+
+
+@_eigh.register_fake
+def _(gram_VRR: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    return gram_VRR.new_empty(gram_VRR.shape[:-1]), gram_VRR.new_empty(gram_VRR.shape)
