@@ -12,7 +12,7 @@ from lpjepa import _philox
 from lpjepa._random import mix
 from lpjepa.distributions import GeneralizedGaussian
 from lpjepa.slicing import _triton, sliced_discrepancy
-from lpjepa.slicing._triton import layout, matching, random
+from lpjepa.slicing._triton import layout, random
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -20,13 +20,6 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture
 def seed():
     return torch.tensor(1234567890123, device=DEVICE)
-
-
-@pytest.fixture
-def short_runs(monkeypatch):
-    """Runs of 8 samples, so that slices of a few dozen take the way of long ones."""
-    monkeypatch.setattr(layout, "LOG_RUN", 3)
-    monkeypatch.setattr(matching, "LOG_RUN", 3)
 
 
 def drawn(seed, lo, hi, dim):
@@ -113,8 +106,9 @@ def test_gradient_in_registers(seed, shape):
     check_gradient(seed, *shape)
 
 
-@pytest.mark.parametrize("shape", [(2, 20, 9), (1, 32, 64)])
-def test_gradient_run_by_run(seed, short_runs, shape):
+@pytest.mark.parametrize("shape", [(1, 700, 9), (1, 1024, 16)])
+def test_gradient_across_warps(seed, monkeypatch, shape):
+    monkeypatch.setattr(layout, "LOG_WARP", 8)  # four warps, of fewer samples than they take outside of tests
     check_gradient(seed, *shape)
 
 

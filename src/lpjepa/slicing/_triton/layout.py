@@ -9,7 +9,7 @@ import triton
 
 MAX_SAMPLES = 16384
 MAX_DIM = 32768  # one program holds one direction in registers
-LOG_RUN = 10  # 2^LOG_RUN samples are sorted in one warp's registers; longer slices run by run
+LOG_WARP = 10  # 2^LOG_WARP samples are sorted in one warp's registers; longer slices take more warps
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,14 @@ class Layout:
         return max((self.samples - 1).bit_length(), 4)
 
     @cached_property
-    def long(self) -> bool:
-        """Whether slices are sorted run by run, in rows of a power of two of samples."""
-        return self.sides == 2 and self.log_n > LOG_RUN
+    def log_warps(self) -> int:
+        """Of the warps that hold one slice."""
+        return max(self.log_n - LOG_WARP, 0)
 
     @cached_property
     def pitch(self) -> int:
         """Samples rounded up so that every view starts on an aligned address."""
         return -(-self.samples // 16) * 16
-
-    @cached_property
-    def p_pitch(self) -> int:
-        """Distance of one view's projections from the next's."""
-        return 2**self.log_n if self.long else self.pitch
 
     @cached_property
     def dim_pitch(self) -> int:
@@ -49,7 +44,7 @@ class Layout:
 
     @cached_property
     def columns(self) -> int:
-        return self.sides * self.views * self.p_pitch
+        return self.sides * self.views * self.pitch
 
     @cached_property
     def chunk(self) -> int:

@@ -19,8 +19,8 @@ from lpjepa.slicing._triton import products
 from lpjepa.slicing._triton.characteristic import SLOPE_SCALE, epps_pulley_kernel
 from lpjepa.slicing._triton.directions import Fill
 from lpjepa.slicing._triton.launch import launch
-from lpjepa.slicing._triton.layout import LOG_RUN, Layout
-from lpjepa.slicing._triton.sorting import compare_long_kernel, sort_long_kernel, wasserstein2_kernel
+from lpjepa.slicing._triton.layout import Layout
+from lpjepa.slicing._triton.sorting import wasserstein2_kernel
 
 Result = tuple[Tensor, "Tensor | None"]
 
@@ -39,38 +39,24 @@ def wasserstein2(
         relative = (weight / weight_max).float().contiguous()
     else:
         weight_max = relative = work.factor
-    shared = {"WEIGHTED": weighted, "GRADIENT": want_gradient, "LOG_N": layout.log_n}
-    strides = (layout.samples, layout.p_pitch, layout.views, slices, slices)
+    constants = {
+        "WEIGHTED": weighted, "GRADIENT": want_gradient,
+        "LOG_N": layout.log_n, "LOG_WARPS": layout.log_warps,
+    }  # fmt: skip
+    strides = (layout.samples, layout.pitch, layout.views, slices, slices)
 
     def compare(p_KR: Tensor, size: int, lo: int) -> None:
-        seen = (work.seen, size)
         pieces = (
             p_KR.view(torch.float16), work.loss_VK[:, lo:],
             relative[:, lo:] if weighted else relative, work.bound,
         )  # fmt: skip
         launch(
-            seen, wasserstein2_kernel, (size, layout.views, 1), (p_KR, *pieces, *strides), shared, num_warps=1
-        )
-
-    def compare_long(p_KR: Tensor, size: int, lo: int) -> None:
-        seen = (work.seen, size)
-        keys = p_KR.view(torch.int32)
-        ranges = torch.empty((size, layout.views, 2), dtype=torch.float32, device=p_KR.device)
-        log_runs = layout.log_n - LOG_RUN
-        launch(
-            seen, sort_long_kernel, (size, layout.views, 2),
-            (p_KR, keys, ranges, layout.samples, layout.p_pitch, layout.views, 2**log_runs, log_runs),
-            {"LOG_N": layout.log_n, "LOG_RUN": LOG_RUN}, num_warps=1,
-        )  # fmt: skip
-        launch(
-            seen, compare_long_kernel, (size, layout.views, 1),
-            (keys, p_KR.view(torch.float16), ranges, work.loss_VK[:, lo:],
-             relative[:, lo:] if weighted else relative, work.bound, *strides),
-            shared, num_warps=min(2**log_runs, 16),
+            (work.seen, size), wasserstein2_kernel, (size, layout.views, 1), (p_KR, *pieces, *strides),
+            constants, num_warps=2**layout.log_warps,
         )  # fmt: skip
 
     coefficient = 2.0 / layout.samples * (1.0 if isinstance(weight, Tensor) else weight)
-    work.run(compare_long if layout.long else compare, coefficient, weight_max if weighted else None, True)
+    work.run(compare, coefficient, weight_max if weighted else None, True)
     return work.loss_VK.sum() * (weight_max if weighted else weight), work.gradient
 
 
@@ -97,7 +83,7 @@ def epps_pulley(
         launch(
             (work.seen, size), epps_pulley_kernel, (size, layout.views, 1),
             (p_KR, p_KR.view(torch.float16), work.loss_VK[:, lo:], quadrature, normal,
-             layout.samples, layout.p_pitch, layout.views, slices, spacing, SLOPE_SCALE),
+             layout.samples, layout.pitch, layout.views, slices, spacing, SLOPE_SCALE),
             constants, num_warps=1,
         )  # fmt: skip
 
@@ -186,7 +172,7 @@ class _Work:
         launch(
             (self.seen, size), products.project_kernel, (triton.cdiv(size, block_k) * tiles_r, 1, 1),
             (c, c if c_low is None else c_low, self.high, self.low, self.factor, p, size, all_rows, rows,
-             layout.pitch, layout.p_pitch, layout.dim_pitch),
+             layout.dim_pitch),
             constants, num_warps=8, num_stages=3 if c_low is None else 2,
         )  # fmt: skip
 
@@ -205,6 +191,6 @@ class _Work:
         launch(
             (self.seen, size), products.gradient_kernel, (tiles, layout.views, layout.splits),
             (p.view(torch.float16), c, self.acc, self.bound, self.bound if weight_max is None else weight_max,
-             size, layout.pitch, layout.dim_pitch, 2 * layout.columns, 2 * layout.p_pitch, split, factor),
+             size, layout.pitch, layout.dim_pitch, 2 * layout.columns, 2 * layout.pitch, split, factor),
             constants, num_warps=4, num_stages=3,
         )  # fmt: skip

@@ -71,12 +71,10 @@ def project_kernel(
     high_ptr,  # float16 (R, DIM_PITCH)
     low_ptr,  # float16 (R_LOW, DIM_PITCH)
     factor_ptr,  # float32 (R,)
-    p_ptr,  # float32 (K, R / PITCH · P_PITCH)
+    p_ptr,  # float32 (K, R)
     K,
     R,
     R_LOW,
-    PITCH,
-    P_PITCH,
     DIM_PITCH,
     C_LOW: tl.constexpr,
     EVEN: tl.constexpr,  # no block holds both rows with a low part and rows without
@@ -117,8 +115,7 @@ def project_kernel(
             if C_LOW:
                 acc = tl.dot(tl.load(c_low_tile + start), high, acc)
     acc = acc * tl.load(factor_ptr + r, mask=r < R, other=0.0)[None, :]
-    column = (r // PITCH) * P_PITCH + r % PITCH
-    out = p_ptr + k.to(tl.int64)[:, None] * (R // PITCH * P_PITCH) + column[None, :]
+    out = p_ptr + k.to(tl.int64)[:, None] * R + r[None, :]
     tl.store(out, acc, mask=(k < K)[:, None] & (r < R)[None, :])
 
 

@@ -1,11 +1,13 @@
 """A sorting network in registers, and the matching of one slice that stands on it.
 
-One program, one warp, sorts one slice. The network is Batcher's bitonic one over the hypercube of index
+One program sorts one slice: one warp up to 2^10 samples, beyond that as many warps as it takes to hold them
+in registers. The network is Batcher's bitonic one over the hypercube of index
 bits, as in `tl.sort`, with three changes that matter for speed:
 
-- the bits are arranged so that the *low* index bits live in a thread's registers and the high ones across
-  lanes. Low bits are compared most often, and comparing registers costs one instruction where lanes cost
-  a shuffle and two more. A sort does not care in which order its input is dealt out, so this is free;
+- the bits are arranged so that the *low* index bits live in a thread's registers, the next ones across lanes
+  and the highest across warps. Low bits are compared most often, and comparing registers costs one
+  instruction where lanes cost a shuffle and two more, and warps a way through shared memory. A sort does not
+  care in which order its input is dealt out, so this is free;
 - descending runs are sorted as ascending runs of complemented keys, so that a register comparison is a
   plain minimum or maximum;
 - features are sorted as 32-bit keys that carry their sample's index in the low bits, so that nothing else
@@ -39,6 +41,23 @@ def _exchange(x, n_dims: tl.constexpr, j: tl.constexpr, in_registers: tl.constex
 
 
 @triton.jit
+def _exchange_warps(x, j: tl.constexpr, LOG_N: tl.constexpr, LOG_WARPS: tl.constexpr):
+    """The same for elements in different warps, a way through shared memory.
+
+    There neighbouring lanes should find neighbouring addresses: lanes become the low bits for the while.
+    """
+    REGISTERS: tl.constexpr = 2 ** (LOG_N - LOG_WARPS - 5)
+    x = tl.permute(tl.reshape(x, [2**LOG_WARPS, 32, REGISTERS]), (0, 2, 1))
+    x = tl.reshape(x, [2 ** (LOG_N - 1 - j), 2, 2**j])
+    bits = x.to(tl.int32, bitcast=True)
+    other = (bits ^ tl.xor_sum(bits, 1, True)).to(x.dtype, bitcast=True)
+    upper = tl.reshape(tl.arange(0, 2), [1, 2, 1]) == 1
+    x = tl.where((x > other) != upper, other, x)
+    x = tl.permute(tl.reshape(x, [2**LOG_WARPS, REGISTERS, 32]), (0, 2, 1))
+    return tl.reshape(x, [2] * LOG_N)
+
+
+@triton.jit
 def _complement(x, where):
     """Keys in reversed order where `where` is 1: all bits of an integer, the sign of a float."""
     bits = x.to(tl.int32, bitcast=True)
@@ -50,38 +69,32 @@ def _complement(x, where):
 
 
 @triton.jit
-def sort_ascending(x, LOG_N: tl.constexpr):
-    """Sorts a dealt block of 2^LOG_N 32-bit keys that one warp holds."""
+def sort_ascending(x, LOG_N: tl.constexpr, LOG_WARPS: tl.constexpr):
+    """Sorts a dealt block of 2^LOG_N 32-bit keys that 2^LOG_WARPS warps hold."""
     h = tl.reshape(x, [2] * LOG_N)
     for stage in tl.static_range(1, LOG_N + 1):
         # Runs of 2^stage with index bit `stage` set end up descending, except in the last stage.
         if stage < LOG_N:
             h = _complement(h, _bit(LOG_N, stage))
         for step in tl.static_range(stage):
-            h = _exchange(h, LOG_N, stage - 1 - step, stage - 1 - step < LOG_N - 5)
+            if stage - 1 - step < LOG_N - LOG_WARPS:
+                h = _exchange(h, LOG_N, stage - 1 - step, stage - 1 - step < LOG_N - LOG_WARPS - 5)
+            else:
+                h = _exchange_warps(h, stage - 1 - step, LOG_N, LOG_WARPS)
         if stage < LOG_N:
             h = _complement(h, _bit(LOG_N, stage))
     return tl.reshape(h, [2**LOG_N])
 
 
 @triton.jit
-def merge_ascending(x, LOG_N: tl.constexpr):
-    """Sorts a bitonic block that one warp has loaded: bits 2 to 6 are the lanes, each compared once."""
-    h = tl.reshape(x, [2] * LOG_N)
-    for step in tl.static_range(LOG_N):
-        h = _exchange(h, LOG_N, LOG_N - 1 - step, (LOG_N - 1 - step < 2) | (LOG_N - 1 - step > 6))
-    return tl.reshape(h, [2**LOG_N])
+def deal(x, N: tl.constexpr, WARPS: tl.constexpr):
+    """Reorders a block as it was loaded, without moving data: a thread's elements become neighbours.
 
-
-@triton.jit
-def deal(x, N: tl.constexpr):
-    """Reorders a block that one warp has loaded, without moving data: a thread's elements become neighbours.
-
-    A coalesced load gives each thread four neighbours, then the next thread, and starts over after 128;
-    here the rounds become the middle of the index and the threads its high bits.
+    A coalesced load gives each thread four neighbours, then the next thread, the next warp, and starts over
+    after all of them; here the rounds become the middle of the index, the threads its high bits.
     """
-    if N > 128:
-        x = tl.reshape(tl.permute(tl.reshape(x, [N // 128, 32, 4]), (1, 0, 2)), [N])
+    if N > 128 * WARPS:
+        x = tl.reshape(tl.permute(tl.reshape(x, [N // (128 * WARPS), WARPS, 32, 4]), (1, 2, 0, 3)), [N])
     return x
 
 
@@ -111,6 +124,7 @@ def wasserstein2_kernel(
     WEIGHTED: tl.constexpr,
     GRADIENT: tl.constexpr,
     LOG_N: tl.constexpr,
+    LOG_WARPS: tl.constexpr,
 ):
     """One slice of one view: mean squared difference of the sorted projections, and its gradient.
 
@@ -127,7 +141,7 @@ def wasserstein2_kernel(
 
     y = tl.load(y_ptr + n, mask=inside, other=float("inf"))
     y_check = tl.sum(tl.where(inside, y, 0.0) * 0.0)
-    y = sort_ascending(deal(y, BLOCK), LOG_N)
+    y = sort_ascending(deal(y, BLOCK, 2**LOG_WARPS), LOG_N, LOG_WARPS)
 
     z = tl.load(z_ptr + n, mask=inside, other=0.0)
     low = tl.min(tl.where(inside, z, float("inf")))
@@ -141,7 +155,7 @@ def wasserstein2_kernel(
     inverse = LEVELS / tl.where(high > low, high - low, float("inf"))
     level = tl.minimum(tl.maximum((z - low) * inverse, 0.0), LEVELS).to(tl.int32)
     key = tl.where(inside, _join(level, n, LOG_N), 0x7FFFFFFF - (BLOCK - 1) + n)
-    key = sort_ascending(deal(key, BLOCK), LOG_N)
+    key = sort_ascending(deal(key, BLOCK, 2**LOG_WARPS), LOG_N, LOG_WARPS)
 
     index = key & (BLOCK - 1)
     real = index < N
@@ -154,135 +168,10 @@ def wasserstein2_kernel(
         difference = difference * weight
     tl.store(loss_ptr + v * loss_stride + k, loss)
     if GRADIENT:
+        if LOG_WARPS > 0:
+            tl.debug_barrier()  # every warp has read its projections before any of them is overwritten
         slope = (difference * gradient_scale(bound_ptr)).to(tl.float16)
         tl.store(g_ptr + k * (4 * VIEWS * PITCH) + 2 * v * PITCH + index, slope, mask=index < PITCH)
-
-
-@triton.jit
-def _ordered(x):
-    """Bits of a float32 as an integer of the same order, and back (its own inverse)."""
-    bits = x.to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-@triton.jit
-def sort_long_kernel(
-    p_ptr,  # float32 (K, 2·V·PITCH) as in `wasserstein2_kernel`, with PITCH = RUNS · 2^LOG_RUN
-    k_ptr,  # the same memory as int32: sorted keys replace the projections
-    range_ptr,  # float32 (K, V, 2): least and largest projection of the features
-    N,
-    PITCH,
-    VIEWS,
-    RUNS,
-    LOG_RUNS,
-    LOG_N: tl.constexpr,
-    LOG_RUN: tl.constexpr,
-):
-    """Sorts slices longer than one warp's registers hold: features as indexed keys, targets as ordered bits.
-
-    One warp sorts runs in registers, alternately ascending and descending, and merges them by the same
-    network, two runs at a time, through memory that the caches hold.
-    """
-    RUN: tl.constexpr = 2**LOG_RUN
-    k = tl.program_id(0).to(tl.int64)
-    v = tl.program_id(1)
-    side = tl.program_id(2)
-    base = k * (2 * VIEWS * PITCH) + (side * VIEWS + v) * PITCH
-    n = tl.arange(0, RUN)
-    low = float("inf")
-    high = float("-inf")
-    if side == 0:
-        for r in range(RUNS):
-            inside = r * RUN + n < N
-            z = tl.load(p_ptr + base + r * RUN + n, mask=inside, other=0.0)
-            # A projection that is not finite makes the range so, and with it every value of the slice.
-            low = tl.minimum(low, tl.min(tl.where(inside, z, float("inf")))) + tl.sum(z * 0.0)
-            high = tl.maximum(high, tl.max(tl.where(inside, z, float("-inf"))))
-        tl.store(range_ptr + 2 * (k * VIEWS + v), low)
-        tl.store(range_ptr + 2 * (k * VIEWS + v) + 1, high)
-    LEVELS: tl.constexpr = 2.0 ** (32 - LOG_N if LOG_N > 8 else 24) - 2.0
-    inverse = LEVELS / tl.where(high > low, high - low, float("inf"))
-
-    for r in range(RUNS):
-        i = r * RUN + n
-        x = tl.load(p_ptr + base + i, mask=i < N, other=0.0)
-        if side == 0:
-            level = tl.minimum(tl.maximum((x - low) * inverse, 0.0), LEVELS).to(tl.int32)
-            key = tl.where(i < N, _join(level, i, LOG_N), 0x7FFFFFFF - (2**LOG_N - 1) + i)
-        else:
-            key = tl.where(i < N, _ordered(x), 0x7FFFFFFF)
-        descending = -(r & 1)
-        key = sort_ascending(deal(key ^ descending, RUN), LOG_RUN) ^ descending
-        tl.store(k_ptr + base + i, key)
-    tl.debug_barrier()
-    for m in range(1, LOG_RUNS + 1):
-        # Groups of 2^m runs, each bitonic: compare whole runs, nearest ones last, then sort within them.
-        for j in range(m - 1):
-            distance = 1 << (m - 1 - j)
-            for pair in range(RUNS // 2):
-                r = 2 * pair - (pair & (distance - 1))
-                descending = -((r >> m) & 1)
-                a_ptr = k_ptr + base + r * RUN + n
-                b_ptr = a_ptr + distance * RUN
-                a = tl.load(a_ptr) ^ descending
-                b = tl.load(b_ptr) ^ descending
-                tl.store(a_ptr, tl.minimum(a, b) ^ descending)
-                tl.store(b_ptr, tl.maximum(a, b) ^ descending)
-            tl.debug_barrier()
-        for pair in range(RUNS // 2):
-            descending = -((2 * pair >> m) & 1)
-            a_ptr = k_ptr + base + 2 * pair * RUN + n
-            b_ptr = a_ptr + RUN
-            a = tl.load(a_ptr) ^ descending
-            b = tl.load(b_ptr) ^ descending
-            tl.store(a_ptr, merge_ascending(tl.minimum(a, b), LOG_RUN) ^ descending)
-            tl.store(b_ptr, merge_ascending(tl.maximum(a, b), LOG_RUN) ^ descending)
-        tl.debug_barrier()
-
-
-@triton.jit
-def compare_long_kernel(
-    k_ptr,  # int32 (K, 2·V·PITCH): what `sort_long_kernel` left
-    g_ptr,  # the same memory as float16: gradient
-    range_ptr,
-    loss_ptr,
-    weight_ptr,
-    bound_ptr,
-    N,
-    PITCH,
-    VIEWS,
-    loss_stride,
-    weight_stride,
-    WEIGHTED: tl.constexpr,
-    GRADIENT: tl.constexpr,
-    LOG_N: tl.constexpr,
-):
-    """The end of `wasserstein2_kernel` for slices that `sort_long_kernel` has sorted."""
-    BLOCK: tl.constexpr = 2**LOG_N
-    k = tl.program_id(0).to(tl.int64)
-    v = tl.program_id(1)
-    place = k * (2 * VIEWS * PITCH) + v * PITCH
-    n = tl.arange(0, BLOCK)
-    low = tl.load(range_ptr + 2 * (k * VIEWS + v))
-    high = tl.load(range_ptr + 2 * (k * VIEWS + v) + 1)
-    key = tl.load(k_ptr + place + n)
-    y = _ordered(tl.load(k_ptr + place + VIEWS * PITCH + n)).to(tl.float32, bitcast=True)
-    index = key & (BLOCK - 1)
-    real = index < N
-    LEVELS: tl.constexpr = 2.0 ** (32 - LOG_N if LOG_N > 8 else 24) - 2.0
-    value = low + (_level(key, LOG_N) + 0.5) * ((high - low) / LEVELS)
-    difference = tl.where(real, value - tl.where(real, y, 0.0), 0.0)
-    loss = tl.sum(difference * difference) / N
-    if WEIGHTED:
-        weight = tl.load(weight_ptr + v * weight_stride + k)
-        loss = loss * weight
-        difference = difference * weight
-    tl.store(loss_ptr + v * loss_stride + k, loss)
-    if GRADIENT:
-        # Every thread has read its keys before any of them is overwritten.
-        tl.debug_barrier()
-        slope = (difference * gradient_scale(bound_ptr)).to(tl.float16)
-        tl.store(g_ptr + 2 * place + index, slope, mask=index < PITCH)
 
 
 @triton.jit
