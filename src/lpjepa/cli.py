@@ -7,6 +7,7 @@ called, so that `lpjepa target` does not wait for what `lpjepa pretrain` needs.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,7 +23,7 @@ COMMANDS = {
     "search": "the images of an index nearest to one: INDEX IMAGE",
     "export": "a trained run for other tools: RUN --format timm|safetensors|onnx|torch-export",
     "reproduce": "the paper's tables and figures: [NAME ...] [--scale smoke|small|paper]",
-    "bench": "what sparsity buys in storage and search: embeddings RUN [RUN ...]",
+    "bench": "measure: loss, step, data, evaluation, cost, embeddings",
 }
 
 
@@ -44,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return import_module(f"lpjepa._commands.{words[0]}").run(words[1:])
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - Python flushes the old one at exit otherwise
+        return 141  # as if ended by the signal
     except MemoryError:
         return _complain("not enough memory; lower train.batch_size, data.store_size or data.max_memory")
     except ModuleNotFoundError as error:

@@ -56,6 +56,12 @@ def test_members_are_those_of_the_standard_library(tmp_path, format):
     assert [tuple(member) for member in tar_members(path)] == expected
 
 
+def test_patterns_start_where_the_user_is(shards, monkeypatch):
+    monkeypatch.delenv("LPJEPA_DATA", raising=False)
+    monkeypatch.chdir(shards.parent)
+    assert len(load_source(f"wds:{shards.name}/set-*.tar")) == 40
+
+
 def test_reads_images_and_labels(shards):
     images = load_source("wds:set-{000..003}.tar", shards)
     values = torch.arange(40)

@@ -296,6 +296,37 @@ def test_torchvision_sets(fake_torchvision, tmp_path):
     train, val = (load_source("torchvision:Caltech", tmp_path, s, val_fraction=0.2) for s in ("train", "val"))
     assert (len(train), len(val)) == (16, 4)
     assert torch.bincount(val.labels).tolist() == [2, 2]
+    assert len(load_source("torchvision:Caltech", tmp_path, val_fraction=0)) == 20
+    with pytest.raises(MissingSplit, match="val_fraction"):
+        load_source("torchvision:Caltech", tmp_path, "val", val_fraction=0)
+
+
+class _Boxes(_Listed):
+    """In the manner of detection sets: a target is not a class."""
+
+    def __init__(self, root, split="train", download=False):
+        self._length = 3
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return Image.new("L", (12, 12), index), [{"bbox": [0, 0, 1, 1]}]
+
+
+class _Generated:
+    def __init__(self, size=10):
+        raise AssertionError("must not be made")
+
+
+def test_torchvision_sets_without_classes_or_folder(monkeypatch, tmp_path):
+    fake = types.SimpleNamespace(Boxes=_Boxes, Generated=_Generated)
+    monkeypatch.setattr(torchvision_sets, "torchvision_datasets", lambda: fake)
+    boxes = load_source("torchvision:Boxes", tmp_path)
+    assert boxes.labels is None
+    assert boxes.images[:, 0, 0, 0].tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="not a set of images in a folder"):
+        load_source("torchvision:Generated", tmp_path)
 
 
 def test_torchvision_errors(fake_torchvision, tmp_path, monkeypatch):
@@ -343,6 +374,11 @@ def test_hugging_face(monkeypatch):
     assert (len(train), len(val)) == (8, 2)
     assert train.classes == ["cat", "dog"]
     assert torch.equal(train.images[:, 1, 0, 0].long() // 10 % 2, train.labels)
+    assert len(load_source("hf:owner/set", val_fraction=0)) == 10
+    with pytest.raises(MissingSplit, match="val_fraction"):
+        load_source("hf:owner/set", split="val", val_fraction=0)
+    with pytest.raises(DataError, match="has the columns img, label, but no kind"):
+        load_source("hf:owner/set", label_column="kind")
     parts["test"] = Rows(rows[i] for i in (3, 5))
     assert len(load_source("hf:owner/set")) == 10
     assert load_source("hf:owner/set", split="val").images[:, 0, 0, 0].tolist() == [30, 50]
@@ -352,6 +388,18 @@ def test_hugging_face(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="pip install datasets"):
         load_source("hf:owner/set")
+
+
+def test_hugging_face_labels_in_words(monkeypatch):
+    words = ["wolf", "ant", "wolf", "bee"]
+    rows = Rows({"img": Image.new("L", (8, 8)), "label": word} for word in words)
+    rows.features = {"img": type("Image", (), {})(), "label": object()}
+    load_dataset = lambda name, config, cache_dir: {"train": rows, "test": rows}
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    images = load_source("hf:owner/set")
+    assert [images.classes[label] for label in images.labels] == words
+    rows[0]["label"] = None
+    assert load_source("hf:owner/set").labels is None
 
 
 def test_importing_data_stays_light():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_parquet(model, digits, tmp_path):
 
 def test_parquet_without_pyarrow_is_one_sentence(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match="pip install pyarrow"):
+    with pytest.raises(ImportError, match=r"pip install .lpjepa\[embed\]"):
         embed(model, "digits", tmp_path / "d.parquet")
     assert list(tmp_path.iterdir()) == []
 
@@ -243,3 +244,47 @@ def test_damaged_embeddings_are_one_sentence(model, tmp_path, damage):
         (tmp_path / "d.npz.items.csv").write_text("\n".join(lines[:-1]))
     with pytest.raises(ValueError, match="embed the images again"):
         read_embeddings(path)
+
+
+def test_many_unreadable_files_do_not_fill_the_screen(run_folder, photos, tmp_path, capsys):
+    for place in range(30):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{place}.jpg").write_bytes(b"x")
+    shutil.copy(next(photos.rglob("007.png")), tmp_path / "in")
+    for name, listing in (("a.npz", "a.npz.json"), ("a.index", "a.index/index.json")):
+        out = tmp_path / name
+        assert command.run([str(run_folder), str(tmp_path / "in"), "--out", str(out)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"1 image in {out}"
+        assert len(lines) == 23
+        assert lines[-1] == f"  and 10 more, all of them listed in {tmp_path / listing}"
+        content = json.loads((tmp_path / listing).read_text())
+        assert len(content.get("info", content)["unreadable"]) == 30
+
+
+def test_only_the_first_process_speaks(model, tmp_path, monkeypatch, capsys):
+    embed(model, "digits", tmp_path / "d.npz")
+    for rank, said in (("1", ""), ("0", "complete already")):
+        monkeypatch.setenv("RANK", rank)
+        embed(model, "digits", tmp_path / "d.npz", progress=None)
+        assert said in capsys.readouterr().err
+        if rank == "1":
+            assert capsys.readouterr().err == ""
+
+
+def test_folders_in_an_archive_are_no_images(tmp_path, photos):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.mkdir("album.png") if hasattr(archive, "mkdir") else archive.writestr("album.png/", "")
+        archive.write(next(photos.rglob("007.png")), "album.png/007.png")
+    assert list(open_items(str(tmp_path / "x.zip")).names) == [f"{tmp_path}/x.zip/album.png/007.png"]
+
+
+def test_a_tar_that_was_cut_is_an_error(tmp_path, photos):
+    """In a header, in a file, in what fills its last block: half a copy must not pass for the whole."""
+    content = Path(shutil.make_archive(str(tmp_path / "whole"), "tar", photos)).read_bytes()
+    header = content.index(b"ustar", 2000) - 257
+    data = content.index(b"\x89PNG")
+    for number, length in enumerate((header + 100, data + 20, data + 511)):  # the last in the padding
+        (tmp_path / f"{number}.tar").write_bytes(content[:length])
+        with pytest.raises(DataError, match="ends in the middle of"):
+            open_items(str(tmp_path / f"{number}.tar"))

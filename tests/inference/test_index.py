@@ -1,6 +1,9 @@
 """The inverted index against a dense search over what it stores, and what happens to it on the disk."""
 
 import json
+import shutil
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from lpjepa._commands import search as command
 from lpjepa.evaluation.progress import Silent
+from lpjepa.inference import index as index_module
 from lpjepa.inference import load
 from lpjepa.inference.embedding import embed_images
 from lpjepa.inference.embeddings_file import read_embeddings
@@ -54,13 +58,20 @@ def assert_exact(hits, scores, k, ids=None):
 
 @pytest.mark.parametrize("form", ["int8", "fp16"])
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 60), active=st.sampled_from([0.0, 0.05, 0.3, 1.0]))
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 60),
+    active=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    block=st.sampled_from([1, 40, 2**18]),
+)
 @settings(max_examples=15, deadline=None)
-def test_search_is_exact(form, metric, seed, count, active):
+def test_search_is_exact(form, metric, seed, count, active, block):
+    """Also where the postings of a query are worked on in several blocks."""
     x, q = vectors(count, active=active, seed=seed), vectors(4, active=active, seed=seed + 1)
     index = SparseIndex(30, form)
     index.add(x)
-    hits = index.search(q, 7, metric)
+    with mock.patch.object(index_module, "BLOCK", block):
+        hits = index.search(q, 7, metric)
     assert hits.ids.shape == (4, min(7, count))
     assert_exact(hits, dense_scores(stored(x, form), q, metric), min(7, count))
 
@@ -193,6 +204,7 @@ def test_wrong_use_is_named(tmp_path):
         (lambda: index.add(vectors(2), names=["one"]), "as many names"),
         (lambda: index.remove([17]), "no document 17"),
         (lambda: SparseIndex(30, "int4"), "int4"),
+        (lambda: SparseIndex(0), "width"),
         (lambda: SparseIndex.load(tmp_path / "no.index"), "no such index"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -249,3 +261,77 @@ def test_an_index_of_another_model_is_refused(run_folder, model, photos, tmp_pat
         SparseIndex.load(index).require_model(model)
     with pytest.raises(ValueError, match="where its model is"):
         command.run([str(index), query])
+
+
+def test_postings_outside_a_mapped_index_are_named(tmp_path):
+    """The compiled product writes wherever it is told to: a damaged number must not reach it."""
+    index = SparseIndex(30)
+    index.add(vectors(20))
+    for number, wrong in enumerate((20, -1, 2**31 - 1)):
+        folder = tmp_path / f"{number}.index"
+        index.save(folder)
+        content = np.load(folder / "documents.npy")
+        content[-3] = wrong
+        np.save(folder / "documents.npy", content)
+        with pytest.raises(ValueError, match="index is damaged"):
+            SparseIndex.load(folder).search(np.ones((1, 30)))
+
+
+def test_documents_that_cannot_be_added_leave_the_index_as_it_was():
+    class Unprintable:
+        def __str__(self):
+            raise TypeError("no name")
+
+    index = SparseIndex(30)
+    index.add(vectors(5), [Path("a") / str(row) for row in range(5)])  # paths are names too
+    assert index.name(3) == str(Path("a") / "3")
+    before = index.search(vectors(2, seed=1), 5)
+    for names, labels in (
+        (["x", Unprintable()], None),
+        (["x", "\udfff\ud800"], None),  # no UTF-8 has these
+        (["x", "y"], ["no", "numbers"]),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            index.add(vectors(2, seed=2), names, labels)
+        after = index.search(vectors(2, seed=1), 9)
+        np.testing.assert_array_equal(before.ids, after.ids)
+        np.testing.assert_array_equal(before.scores, after.scores)
+    assert len(index) == 5
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_search_finds_the_pictures_from_another_folder(
+    run_folder, model, photos, tmp_path, capsys, monkeypatch, kind
+):
+    """The index was made with a relative path; the picture is that of one made with an absolute path."""
+    work, query = tmp_path / "work", str(next(photos.rglob("007.png")))
+    shutil.copytree(photos, work / "photos")
+    shutil.make_archive(str(work / "photos"), "zip", photos)
+    name = "photos" if kind == "folder" else "photos.zip"
+    monkeypatch.chdir(work)
+    embed_images(model, name, work / "relative.npz", source=str(run_folder), progress=Silent())
+    embed_images(model, str(work / name), work / "absolute.npz", source=str(run_folder), progress=Silent())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for index in ("relative", "absolute"):
+        assert command.run([str(work / f"{index}.npz"), query, "--k", "2", "--out", f"{index}.png"]) == 0
+    assert Path("relative.png").read_bytes() == Path("absolute.png").read_bytes()
+    assert "grey" not in capsys.readouterr().out
+    shutil.rmtree(work / "photos")
+    (work / "photos.zip").unlink()
+    assert command.run([str(work / "relative.npz"), query, "--k", "2", "--out", "gone.png"]) == 0
+    assert "2 of the images are no longer where they were" in capsys.readouterr().out
+    assert Path("gone.png").read_bytes() != Path("relative.png").read_bytes()
+
+
+def test_many_neighbours_are_printed_and_some_drawn(run_folder, model, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "DRAWN", 2)
+    embed_images(model, str(photos), tmp_path / "photos.npz", source=str(run_folder), progress=Silent())
+    query = str(next(photos.rglob("007.png")))
+    assert command.run(["photos.npz", query, "--k", "1000"]) == 0
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 41
+    assert "the first 2 of them" in printed
+    with pytest.raises(ValueError, match="not a file of embeddings"):
+        command.run([query, query])

@@ -36,6 +36,8 @@ def test_every_form_of_an_image_gives_the_same_features(model, digits, tmp_path)
         hwc[5, :, :, 0].astype(np.float64) / 255,  # grey
     ]
     expected = model.embed(pixels)
+    for other in ((tmp_path / "0.png").read_bytes(), pixels[0].bfloat16() / 255, pixels[0].half() / 255):
+        torch.testing.assert_close(model.embed(other), model.embed(pixels[0]), rtol=0, atol=0)
     torch.testing.assert_close(model.embed(mixture), expected, rtol=0, atol=0)
     torch.testing.assert_close(model.embed(iter(mixture), batch_size=4), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(model.embed([hwc, tmp_path / "0.png"])[[0, 6]], expected[[0, 0]])
@@ -144,3 +146,11 @@ def test_a_damaged_evaluation_does_not_keep_a_model_from_being_used(run_folder, 
     copy = shutil.copytree(run_folder, tmp_path / "run")
     (copy / "evaluation.json").write_text("{")
     assert load(copy, "cpu").fingerprint() == model.fingerprint()
+
+
+def test_an_image_without_a_path_is_named_by_its_place(model, digits):
+    good, bad = digits.images[0], np.full((4, 4), 3.0)
+    with pytest.raises(ValueError, match=r"^image 3, given as ndarray, cannot be used"):
+        model.embed([good, good, good, bad, good], batch_size=2)
+    with pytest.raises(ValueError, match=r"^gone\.png cannot be used as an image: there is no such file"):
+        model.embed([good, "gone.png"])

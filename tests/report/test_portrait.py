@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lpjepa.distributions import RectifiedGeneralizedGaussian
+from lpjepa.report import observation
 from lpjepa.report.observation import observe
 from lpjepa.report.portrait import QUANTILE_LEVELS, portrait
 from lpjepa.report.run import read_run
@@ -75,6 +76,23 @@ def test_a_run_is_seen_through_its_checkpoint(trained):
     assert all(image.shape[:2] == heat.shape for image, heat in seen.attributions.values())
 
 
+def test_queries_are_searched_for_by_their_centres_as_well(trained, monkeypatch):
+    seen = observe(read_run(trained.folder))
+    assert seen.cropped.keys() == seen.neighbours.keys()
+    plain, cropped = ([row.similarities for row in rows.values()] for rows in (seen.neighbours, seen.cropped))
+    assert not np.allclose(plain, cropped, rtol=0, atol=5e-6)  # an untrained model finds all much alike
+    for row in seen.cropped.values():
+        assert row.label == "run, cropped"
+        assert row.similarities == sorted(row.similarities, reverse=True)
+    # A crop that keeps everything finds what the query finds, again without the query itself.
+    monkeypatch.setattr(observation, "CROP", (0.0, 0.0, 1.0, 1.0))
+    seen = observe(read_run(trained.folder))
+    for key, row in seen.neighbours.items():
+        whole = seen.cropped[key]
+        np.testing.assert_allclose(whole.similarities, row.similarities, rtol=0, atol=1e-6)
+        assert not any(np.array_equal(row.query, other) for other in whole.neighbours)
+
+
 def test_kept_features_are_used_and_need_no_checkpoint(trained):
     z = torch.arange(64.0).reshape(16, 4) % 5
     (trained.folder / "features").mkdir()
@@ -84,6 +102,8 @@ def test_kept_features_are_used_and_need_no_checkpoint(trained):
     assert seen.portrait.samples == 16
     np.testing.assert_allclose(seen.portrait.active_D, (z != 0).double().mean(0))
     assert len(seen.neighbours) == 2  # two classes
+    assert seen.cropped == {}
+    assert seen.notes == ("no cropped queries: the kept features have 4 entries, the model gives 32",)
     for path in trained.checkpoints.iterdir():
         path.unlink()
     seen = observe(read_run(trained.folder))

@@ -16,16 +16,16 @@ HEADINGS = (
     "active",
     "form",
     "bytes/image",
-    "queries/s, single",
-    "queries/s, batch",
+    "queries/s, one at a time",
+    "queries/s, all at once",
     "recall",
-    "probe",
+    "probe accuracy",
 )
 
 PANELS = {
     "bytes_per_image": "Bytes per image",
-    "single_per_second": "Queries per second, one at a time",
-    "batch_per_second": "Queries per second, in batches",
+    "single_per_second": "Queries/s, one at a time",
+    "batch_per_second": "Queries/s, all at once",
 }
 
 
@@ -100,12 +100,14 @@ def markdown(result: Mapping[str, Any]) -> str:
         ", ".join(f"{size:,}" for size in sorted({row[key] for row in result["forms"]}))
         for key in ("documents", "queries")
     )
+    faiss = f"faiss {found['faiss']}, " if "faiss" in found else ""
     lines += [
         "",
         f"{sizes} documents, {asked} queries, "
         f"k = {settings['k']}, {settings['threads']} threads on {machine['processor']} ({machine['cores']} "
         f"cores usable); probes of {settings['epochs']} epochs; torch {found['torch']}, "
-        f"NumPy {found['numpy']}, Python {found['python']}, one run of each, best of three timings.",
+        f"NumPy {found['numpy']}, SciPy {found['scipy']}, {faiss}"
+        f"Python {found['python']}; one run of each, best of up to three timings.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -134,7 +136,7 @@ def figure(
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_title(title)
-        panel.set_xlabel("active fraction")
+        panel.set_xlabel("active fraction, measured")
         for axis in (panel.xaxis, panel.yaxis):
             plain_log(axis)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -29,12 +29,16 @@ class Arguments:
     """auto, cpu or cuda."""
 
 
+SHOWN = 20  # unreadable files that are named on the screen
+
+
 def run(arguments: list[str]) -> int:
     """features of images in a file: RUN IMAGES --out F.npz|.parquet|.npy|.jsonl|.index"""
     import tyro
 
     from lpjepa.inference import load
     from lpjepa.inference.embedding import embed_images, writer_for
+    from lpjepa.inference.embeddings_file import info_path
     from lpjepa.training.processes import is_first
 
     chosen = tyro.cli(
@@ -57,8 +61,10 @@ def run(arguments: list[str]) -> int:
         batch_size=chosen.batch_size,
     )
     if is_first():
-        print(f"{done.rows} images in {done.path}")
+        print(f"{done.rows} image{'' if done.rows == 1 else 's'} in {done.path}")
         if done.unreadable:
             print(f"{len(done.unreadable)} could not be read:")
-            print("\n".join(f"  {path} ({reason})" for path, reason in done.unreadable))
+            print("\n".join(f"  {path} ({reason})" for path, reason in done.unreadable[:SHOWN]))
+        if (more := len(done.unreadable) - SHOWN) > 0:
+            print(f"  and {more} more, all of them listed in {info_path(done.path)}")
     return 0

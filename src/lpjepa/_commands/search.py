@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from lpjepa.inference.index import Hits, SparseIndex
+
+
+DRAWN = 16  # neighbours in the picture, which is one row
 
 
 @dataclass
@@ -51,7 +57,10 @@ def run(arguments: list[str]) -> int:
     except ValueError as error:
         if chosen.model is not None:
             raise
-        raise ValueError(f"the model of the index cannot be loaded ({error}) name it with --model.") from None
+        reason = str(error).rstrip(".")
+        raise ValueError(
+            f"the model of the index cannot be loaded ({reason}); name it with --model."
+        ) from None
     kind: Any = index.require_model(model)
     hits = index.search(model.embed(chosen.image, features=kind), chosen.k, chosen.metric)
     classes = index.info.get("classes")
@@ -59,17 +68,19 @@ def run(arguments: list[str]) -> int:
         label = index.label(document)
         shown = "" if label < 0 else f"  {classes[label] if classes else label}"
         print(f"{rank:3}  {score:.4f}  {index.name(document)}{shown}")
-    _draw(chosen, index, hits)
-    print(f"drawn to {chosen.out}")
+    blank = _draw(chosen, index, hits)
+    only = f", the first {DRAWN} of them" if len(hits.ids[0]) > DRAWN else ""
+    print(f"drawn to {chosen.out}{only}")
+    if blank:
+        print(f"{blank} of the images are no longer where they were; their places in the picture are grey")
     return 0
 
 
-def _draw(chosen: Arguments, index: SparseIndex, hits: Hits) -> None:
-    """Query and neighbours in a row; a neighbour whose image has gone is left blank."""
+def _draw(chosen: Arguments, index: SparseIndex, hits: Hits) -> int:
+    """Query and neighbours in a row; the number of neighbours whose image has gone, which are left grey."""
     import numpy as np
-    from PIL import Image
 
-    from lpjepa.inference.inputs import Files, open_image, open_items
+    from lpjepa.inference.inputs import Files, open_image
     from lpjepa.report.figures.samples import NeighbourRow, neighbour_grid
     from lpjepa.report.figures.style import LIGHT, render
 
@@ -77,20 +88,34 @@ def _draw(chosen: Arguments, index: SparseIndex, hits: Hits) -> None:
         image.thumbnail((256, 256))
         return np.asarray(image)
 
-    request = index.info.get("images", {})
-    try:
-        items = open_items(request["source"], request["split"])
-        places = {name: place for place, name in enumerate(items.names)}
-    except (KeyError, ValueError, OSError):
-        places = {}
-    pictures = []
-    for document in hits.ids[0]:
-        try:
-            pictures.append(shown(open_image(items, places[index.name(document)])))
-        except (KeyError, ValueError, OSError):
-            pictures.append(np.full((8, 8, 3), 235, np.uint8))
-    row = NeighbourRow(
-        "", shown(open_image(Files([chosen.image]), 0)), pictures, None, [float(s) for s in hits.scores[0]]
-    )
+    names = [index.name(document) for document in hits.ids[0][:DRAWN]]
+    found = [None if image is None else shown(image) for image in _images(names, index.info)]
+    pictures = [np.full((8, 8, 3), 235, np.uint8) if image is None else image for image in found]
+    query = shown(open_image(Files([chosen.image]), 0))
+    row = NeighbourRow("", query, pictures, None, [float(score) for score in hits.scores[0][:DRAWN]])
     kind = chosen.out.suffix.lower().removeprefix(".")
     chosen.out.write_bytes(render(lambda: neighbour_grid([row]), LIGHT, kind))
+    return sum(image is None for image in found)
+
+
+def _images(names: list[str], info: dict[str, Any]) -> list[Image.Image | None]:
+    """Images of an index by name: files as they are, others from the archive or source they came from."""
+    from lpjepa.inference.inputs import Files, open_image, open_items
+
+    request = info.get("images", {})
+    folder = Path(request.get("folder", ""))  # relative paths start where the images were embedded
+    paths, places = [folder / name for name in names], {}
+    if not all(path.is_file() for path in paths):
+        source = request.get("source", "")
+        source = str(folder / source) if (folder / source).exists() else source
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            items = open_items(source, request["split"])
+            places = {folder / name: place for place, name in enumerate(items.names)}
+    images: list[Image.Image | None] = []
+    for path in paths:
+        try:
+            one = (items, places[path]) if path in places else (Files([str(path)]), 0)
+            images.append(open_image(*one))
+        except Exception:  # Pillow raises almost anything on damaged files
+            images.append(None)
+    return images

@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+# What each is for, and the extra of ours that brings it.
 _PURPOSE = {
-    "scipy.sparse": ("scipy", "sparse matrices and the search index"),
-    "pyarrow": ("pyarrow", "Parquet files"),
-    "pyarrow.parquet": ("pyarrow", "Parquet files"),
-    "onnx": ("onnx onnxscript onnxruntime", "the ONNX export"),
-    "onnxscript": ("onnx onnxscript onnxruntime", "the ONNX export"),
-    "onnxruntime": ("onnx onnxscript onnxruntime", "checking the ONNX export"),
-    "huggingface_hub": ("huggingface_hub", "the Hugging Face hub"),
-    "safetensors.torch": ("safetensors", "exporting weights"),
+    "scipy.sparse": ("sparse matrices and the search index need", "embed"),
+    "pyarrow": ("Parquet files need", "embed"),
+    "pyarrow.parquet": ("Parquet files need", "embed"),
+    "onnx": ("the ONNX export needs", "export"),
+    "onnxscript": ("the ONNX export needs", "export"),
+    "onnxruntime": ("checking the ONNX export needs", "export"),
+    "huggingface_hub": ("the Hugging Face hub needs", "export"),
+    "safetensors.torch": ("exporting weights needs", "export"),
 }
 
 
@@ -22,7 +23,8 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        package, purpose = _PURPOSE[module]
+        purpose, extra = _PURPOSE[module]
+        package = module.split(".")[0]
         raise ImportError(
-            f"{purpose} needs {package.split()[0]}, which is not installed; pip install {package}"
+            f"{purpose} {package}, which is not installed; pip install 'lpjepa[{extra}]'"
         ) from None

@@ -6,10 +6,13 @@ the queries; the truth is the dense float32 search by cosine.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,9 +28,11 @@ from lpjepa.evaluation.progress import Progress
 from lpjepa.evaluation.results import versions
 from lpjepa.inference.index import SparseIndex, top
 from lpjepa.inference.postings import Block
+from lpjepa.training.processes import pick_device
 
 BATCH = 64  # queries of a batch for dense search
-SECONDS = 0.5  # that a timing takes at least, where there are queries enough
+SECONDS = 0.5  # for a timing of queries one at a time
+PATIENCE = 5.0  # seconds after which a timing of all queries at once is not repeated
 
 
 @dataclass(frozen=True)
@@ -67,19 +72,29 @@ def measure_runs(
             train = run_features(folder, source, "train", device)
             held_out = run_features(folder, source, "test", device)
         with progress.task(f"{name}: search and probes"):
-            rows += measure_features(name, train, held_out, k, queries, threads, epochs)
+            rows += measure_features(name, train, held_out, k, queries, threads, epochs, pick_device(device))
     return {
         "settings": {"k": k, "queries": queries, "threads": threads, "epochs": epochs, "batch": BATCH},
-        "versions": versions() | {"numpy": np.__version__},
+        "versions": versions() | _library_versions(),
         "machine": _machine(),
         "forms": [asdict(row) for row in rows],
     }
 
 
 def measure_features(
-    name: str, train: Features, held_out: Features, k: int, queries: int, threads: int, epochs: int
+    name: str,
+    train: Features,
+    held_out: Features,
+    k: int,
+    queries: int,
+    threads: int,
+    epochs: int,
+    device: torch.device | str = "cpu",
 ) -> list[Form]:
-    """Dense float32 with NumPy (and faiss where it is installed), then the index with fp16 and with int8."""
+    """Dense float32 with NumPy (and faiss where it is installed), then the index with fp16 and with int8.
+
+    Search runs on `threads` threads of the CPU; the probes, whose speed is not measured, on `device`.
+    """
     documents_ND, queries_QD = (
         x.float().cpu().numpy() for x in (train.projector, held_out.projector[:queries])
     )
@@ -88,36 +103,29 @@ def measure_features(
     k = min(k, count)
     least_Q = _least_of_best(unit_ND, unit_QD, k)
     active = float((documents_ND > 0).mean())
+    accuracies = _accuracies(train, held_out, epochs, device)
     rows = []
 
-    def add(form: str, size: float, search: Callable[[np.ndarray], np.ndarray], stored: Any) -> None:
-        found = search(queries_QD)
+    def add(form: str, size: float, search: Callable[[np.ndarray], np.ndarray], stored_as: str) -> None:
+        found, batch = _all_at_once(search, queries_QD)
         recall = _recall(found, unit_ND, unit_QD, least_Q)
-        single = _rate(lambda n: [search(queries_QD[i : i + 1]) for i in range(n)], len(queries_QD))
-        batch = _rate(lambda n: search(queries_QD[:n]), len(queries_QD))
-        accuracy = _accuracy(stored, train, held_out, epochs)
+        single = _one_at_a_time(search, queries_QD)
+        accuracy = accuracies.get(stored_as)
         rows.append(Form(name, len(queries_QD), active, form, count, size, single, batch, recall, accuracy))
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        dense = (train.projector.float(), held_out.projector.float())
-        with _blas_threads(threads):
-            add("dense float32, NumPy", 4.0 * width, lambda q: _dense(unit_ND, _unit(q), k), dense)
-        if importlib.util.find_spec("faiss") is not None:
-            add("dense float32, faiss flat", 4.0 * width, _faiss(unit_ND, k, threads), None)
-        for values in ("fp16", "int8"):
-            index = SparseIndex(width, values)
-            index.add(documents_ND)
-            stored = tuple(_stored(x, values) for x in dense)
-            add(
-                f"sparse {values}",
-                index.nbytes / count,
-                lambda q, index=index: index.search(q, k, threads=threads).ids,  # type: ignore[misc]
-                stored,
-            )
-    finally:
-        torch.set_num_threads(before)
+    with _blas_threads(threads):
+        add("dense float32, NumPy", 4.0 * width, lambda q: _dense(unit_ND, _unit(q), k), "float32")
+    if importlib.util.find_spec("faiss") is not None:
+        add("dense float32, faiss flat", 4.0 * width, _faiss(unit_ND, k, threads), "float32")
+    for values in ("fp16", "int8"):
+        index = SparseIndex(width, values)
+        index.add(documents_ND)
+        add(
+            f"sparse {values}",
+            index.nbytes / count,
+            lambda q, index=index: index.search(q, k, threads=threads).ids,  # type: ignore[misc]
+            values,
+        )
     return rows
 
 
@@ -151,7 +159,9 @@ def _dense(unit_ND: np.ndarray, unit_QD: np.ndarray, k: int) -> np.ndarray:
 
 
 def _faiss(unit_ND: np.ndarray, k: int, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    import faiss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its generated types warn of Python's future
+        import faiss
 
     faiss.omp_set_num_threads(threads)
     flat = faiss.IndexFlatIP(unit_ND.shape[1])
@@ -159,27 +169,36 @@ def _faiss(unit_ND: np.ndarray, k: int, threads: int) -> Callable[[np.ndarray], 
     return lambda q: flat.search(_unit(q), k)[1]
 
 
-def _rate(work: Callable[[int], Any], most: int) -> float:
-    """Queries per second: as many queries as fill `SECONDS`, the best of three."""
-    work(min(8, most))  # warm
-    count, best = min(16, most), 0.0
-    while True:
+def _all_at_once(
+    search: Callable[[np.ndarray], np.ndarray], queries_QD: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """What all queries find, and queries per second: the best of three passes, of fewer if they are long."""
+    search(queries_QD[:8])  # warm
+    spent: list[float] = []
+    while len(spent) < 3 and sum(spent) < PATIENCE:
         started = time.perf_counter()
-        work(count)
-        spent = time.perf_counter() - started
-        if spent >= SECONDS or count == most:
-            break
-        count = min(most, max(2 * count, int(count * SECONDS / max(spent, 1e-6))))
+        found = search(queries_QD)
+        spent.append(time.perf_counter() - started)
+    return found, len(queries_QD) / min(spent)
+
+
+def _one_at_a_time(search: Callable[[np.ndarray], np.ndarray], queries_QD: np.ndarray) -> float:
+    """Queries per second, one after the other: the best of three times as many as `SECONDS` allow."""
+    best = 0.0
     for _ in range(3):
-        started = time.perf_counter()
-        work(count)
+        started, count = time.perf_counter(), 0
+        while count < len(queries_QD) and time.perf_counter() - started < SECONDS:
+            search(queries_QD[count : count + 1])
+            count += 1
         best = max(best, count / (time.perf_counter() - started))
     return best
 
 
 def _stored(z_ND: Tensor, form: str) -> Tensor:
-    """What the index keeps of the features: quantised, and brought back."""
-    dense = z_ND.cpu().numpy()
+    """What a form keeps of the features: float32 as they are, the index's values brought back."""
+    if form == "float32":
+        return z_ND.float().cpu()
+    dense = z_ND.float().cpu().numpy()
     rows, columns = np.nonzero(dense)
     counts = np.bincount(rows, minlength=len(dense))
     block = Block.quantised(counts, columns, dense[rows, columns], dense.shape[1], form)
@@ -188,18 +207,39 @@ def _stored(z_ND: Tensor, form: str) -> Tensor:
     return torch.from_numpy(back)
 
 
-def _accuracy(stored: Any, train: Features, held_out: Features, epochs: int) -> float | None:
-    if stored is None or train.labels is None or held_out.labels is None:
-        return None
-    job = ProbeJob(stored[0], train.labels.cpu(), stored[1], held_out.labels.cpu())
-    return train_probes([job], probe_protocol("adam", epochs=epochs))[0].top1
+def _accuracies(
+    train: Features, held_out: Features, epochs: int, device: torch.device | str
+) -> dict[str, float]:
+    """Accuracy of a linear probe on the values of each form; the probes are trained together."""
+    if train.labels is None or held_out.labels is None:
+        return {}
+    jobs = {}
+    for form in ("float32", "fp16", "int8"):
+        stored = (_stored(features.projector, form) for features in (train, held_out))
+        jobs[form] = ProbeJob(next(stored), train.labels.cpu(), next(stored), held_out.labels.cpu())
+    results = train_probes(list(jobs.values()), probe_protocol("adam", epochs=epochs), device)
+    return {form: result.top1 for form, result in zip(jobs, results)}
 
 
 def _blas_threads(threads: int) -> Any:
     """NumPy's own threads; scikit-learn brings the package that limits them."""
-    from threadpoolctl import threadpool_limits
+    if importlib.util.find_spec("threadpoolctl") is not None:
+        return importlib.import_module("threadpoolctl").threadpool_limits(threads)
+    if threads != _usable_cores():
+        raise ValueError(
+            f"--threads {threads} on {_usable_cores()} cores needs threadpoolctl; pip install threadpoolctl."
+        )
+    return contextlib.nullcontext()
 
-    return threadpool_limits(threads)
+
+def _library_versions() -> dict[str, str]:
+    """Of what is measured here besides our own code."""
+    found = {name: importlib.util.find_spec(name) for name in ("numpy", "scipy", "faiss")}
+    return {name: importlib.import_module(name).__version__ for name, spec in found.items() if spec}
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _machine() -> dict[str, Any]:
@@ -209,5 +249,4 @@ def _machine() -> dict[str, Any]:
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": model, "cores": usable, "system": platform.system()}
+    return {"processor": model, "cores": _usable_cores(), "system": platform.system()}

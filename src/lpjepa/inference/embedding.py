@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpjepa.evaluation.progress import Progress
+from lpjepa.evaluation.progress import Progress, Silent
 from lpjepa.inference import writers
 from lpjepa.inference.embeddings_file import INFO_FORMAT, info_path, read_info
 from lpjepa.inference.inputs import open_items
 from lpjepa.inference.model import Model
 from lpjepa.inference.parts import PART, PartStore, compute, items_digest, write_json
-from lpjepa.training.processes import any_rank, join_group
+from lpjepa.training.processes import any_rank, is_first, join_group
 
 # The ending of a result's name says its form.
 WRITERS: dict[str, Callable[..., None]] = {
@@ -59,7 +59,7 @@ def embed_images(
         source: where the model came from, noted in the result for `lpjepa search`.
         part_size: images that are computed, and after a kill repeated, together.
     """
-    out, progress = Path(out), progress or Progress()
+    out, progress = Path(out), progress or (Progress() if is_first() else Silent())
     write = writer_for(out)
     writers.check_installed(out.suffix, engine)
     width, items = model.width(features), open_items(images, split)
@@ -103,7 +103,7 @@ def embed_images(
         "features": features,
         "width": width,
         "rows": sum(len(part) for part in store),
-        "images": {"source": images, "split": split},
+        "images": {"source": images, "split": split, "folder": os.getcwd()},  # where relative paths start
         "classes": items.classes,
         "unreadable": [pair for part in store for pair in part.unreadable],
     }

@@ -31,8 +31,8 @@ class Embeddings:
 
 
 def info_path(path: Path) -> Path:
-    """The file beside an embeddings file that says what it is."""
-    return path.with_name(path.name + ".json")
+    """The file beside an embeddings file, or in the folder of an index, that says what it is."""
+    return path / "index.json" if path.suffix == ".index" else path.with_name(path.name + ".json")
 
 
 def items_path(path: Path) -> Path:

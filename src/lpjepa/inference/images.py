@@ -26,7 +26,7 @@ _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BI
 
 def single_images(images: Any) -> Iterator[Any]:
     """One image at a time from a single one, a batch (an array or tensor of four axes), or any mixture."""
-    if isinstance(images, (str, PathLike, Image.Image)):
+    if isinstance(images, (str, bytes, PathLike, Image.Image)):
         yield images
     elif isinstance(images, (np.ndarray, Tensor)):
         if images.ndim == 4:
@@ -38,7 +38,8 @@ def single_images(images: Any) -> Iterator[Any]:
             yield from single_images(item)
     else:
         raise TypeError(
-            f"an image is a path, a Pillow image, an array or a tensor, not {type(images).__name__}."
+            f"an image is a path, the bytes of a file, a Pillow image, an array or a tensor, not "
+            f"{type(images).__name__}."
         )
 
 
@@ -75,12 +76,16 @@ def to_pillow(item: Any) -> Image.Image:
         path = Path(item)
         if path.is_dir():
             raise ValueError("it is a folder; give the files in it, or use `lpjepa embed`")
+        if not path.exists():
+            raise ValueError("there is no such file")
         return Image.open(io.BytesIO(path.read_bytes()))
-    pixels = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
-    return _arrayto_pillow(pixels)
+    if isinstance(item, Tensor):
+        item = item.detach().cpu()
+        item = (item.float() if item.is_floating_point() else item).numpy()  # NumPy has no bfloat16
+    return _array_to_pillow(np.asarray(item))
 
 
-def _arrayto_pillow(pixels: np.ndarray) -> Image.Image:
+def _array_to_pillow(pixels: np.ndarray) -> Image.Image:
     """From (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels; floats must lie in [0, 1]."""
     shape = pixels.shape
     if pixels.ndim == 3 and not (
@@ -107,7 +112,7 @@ def _name(item: Any) -> str:
     if isinstance(item, (str, PathLike)):
         return str(item)
     name = getattr(item, "filename", None)
-    return str(name) if name else f"an image given as {type(item).__name__}"
+    return str(name) if name else f"given as {type(item).__name__}"
 
 
 def is_frames(images: Any, side: int) -> bool:

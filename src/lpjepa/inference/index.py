@@ -23,6 +23,7 @@ from lpjepa.inference.postings import Block, in_memory, invert, keep, merge
 from lpjepa.inference.sparse_rows import as_rows
 
 METRICS = ("cosine", "dot")
+BLOCK = 2**18  # postings that are unpacked at a time
 
 
 class Hits(NamedTuple):
@@ -51,6 +52,8 @@ class SparseIndex:
     """
 
     def __init__(self, width: int, values: str = "int8", info: dict[str, Any] | None = None):
+        if width < 1:
+            raise ValueError(f"vectors need a width of 1 or more, not {width}.")
         empty = Block.quantised(np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32), width, values)
         self.width, self.values, self.info = width, values, info or {}
         self._postings = invert(lambda: iter([empty]), width, in_memory, values)
@@ -91,23 +94,24 @@ class SparseIndex:
         arrays = (*self._postings, rows.ids, rows.scales, rows.norms, rows.alive)
         return sum(array.nbytes for array in arrays)
 
-    def add(self, vectors: Any, names: Sequence[str] | None = None, labels: Any = None) -> np.ndarray:
+    def add(self, vectors: Any, names: Sequence[Any] | None = None, labels: Any = None) -> np.ndarray:
         """Add documents and give their ids, int64 (n,)."""
-        rows = as_rows(vectors, self.width)
-        count = len(rows.indptr) - 1
+        given = as_rows(vectors, self.width)
+        count = len(given.indptr) - 1
         start = int(self._rows.ids[-1]) + 1 if len(self._rows.ids) else 0
         ids = np.arange(start, start + count, dtype=np.int64)
-        names = [str(i) for i in ids] if names is None else list(names)
+        names = [str(name) for name in (ids if names is None else names)]
         labels = np.full(count, NO_LABEL, np.int64) if labels is None else np.asarray(labels, np.int64)
         if len(names) != count or len(labels) != count:
             raise ValueError(
                 f"{count} vectors need as many names and labels, not {len(names)} and {len(labels)}."
             )
-        block = Block.quantised(np.diff(rows.indptr), rows.indices, rows.data, self.width, self.values)
+        block = Block.quantised(np.diff(given.indptr), given.indices, given.data, self.width, self.values)
         added = invert(lambda: iter([block]), self.width, in_memory, self.values)
         before = len(self._rows.ids)
-        self._postings = merge(self._postings, added, before) if before else added
-        self._rows = self._rows.extended(ids, block.scales, block.norms, labels, names)
+        postings = merge(self._postings, added, before) if before else added
+        rows = self._rows.extended(ids, block.scales, block.norms, labels, names)
+        self._postings, self._rows = postings, rows  # together: a posting must never name a missing row
         return ids
 
     def remove(self, ids: Any) -> None:
@@ -200,21 +204,29 @@ class SparseIndex:
         """q · stored for every document; for cosines with q of unit length."""
         if metric == "cosine" and (norm := float(np.linalg.norm(values))) > 0:
             values = values / norm
+        scores = np.zeros(len(self._rows.ids), np.float32)
+        indptr, values = self._postings.indptr, values.astype(np.float32)
+        # Blocks of features, so that what is unpacked for a query stays in the processor's cache.
+        block = np.cumsum(indptr[features + 1] - indptr[features]) // BLOCK
+        for number in np.unique(block):
+            part = block == number
+            scores += self._product(features[part], values[part])
+        return scores
+
+    def _product(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """One sparse product over some features' postings, in compiled code that lets other threads run."""
         indptr, documents, stored = self._postings
         pieces = [slice(indptr[j], indptr[j + 1]) for j in features]
-        if not pieces:
-            return np.zeros(len(self._rows.ids), np.float32)
         ends = np.cumsum([0, *(piece.stop - piece.start for piece in pieces)])
-        # One sparse product over the query's postings alone, in compiled code that lets other threads run.
-        touched = need("scipy.sparse").csc_array(
-            (
-                np.concatenate([stored[piece] for piece in pieces]).astype(np.float32),
-                np.concatenate([documents[piece] for piece in pieces]),
-                ends,
-            ),
-            shape=(len(self._rows.ids), len(pieces)),
-        )
-        return touched @ values.astype(np.float32)
+        places = np.concatenate([documents[piece] for piece in pieces])
+        # That code does not look where it writes, and a mapped file is not read before it is used.
+        if len(places) and int(places.view(np.uint32).max()) >= len(self._rows.ids):
+            raise ValueError(
+                "the index is damaged (it names a document that it does not hold); make it anew."
+            )
+        entries = np.concatenate([stored[piece] for piece in pieces]).astype(np.float32)
+        shape = (len(self._rows.ids), len(pieces))
+        return need("scipy.sparse").csc_array((entries, places, ends), shape=shape) @ values
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
         """Rows of documents by id (ids rise)."""
@@ -245,6 +257,6 @@ def open_index(path: str | Path) -> SparseIndex:
     from lpjepa.inference.embeddings_file import read_embeddings
 
     path = Path(path)
-    if path.suffix in (".npz", ".parquet", ".npy"):
+    if path.suffix in (".npz", ".parquet", ".npy") or path.is_file():
         return SparseIndex.of_embeddings(read_embeddings(path))
     return SparseIndex.load(path)

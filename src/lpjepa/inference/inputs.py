@@ -100,7 +100,8 @@ class Archive(Items):
         self._zip = zipfile.ZipFile(path) if path.suffix.lower() == ".zip" else None
         labels: list[int | None] = []
         if self._zip is not None:
-            members = sorted(name for name in self._zip.namelist() if is_image(PurePosixPath(name).name))
+            files = (name for name in self._zip.namelist() if not name.endswith("/"))  # these are folders
+            members = sorted(name for name in files if is_image(PurePosixPath(name).name))
             self._members: list[Any] = [n for n in members if not n.startswith("__MACOSX/")]
             names = self._members
         else:

@@ -139,7 +139,7 @@ def _download(repository: str, revision: str | None) -> Path:
     except ImportError:
         raise ValueError(
             f"{repository}: there is no such run or export here; to load it from Hugging Face, "
-            "pip install huggingface_hub."
+            "pip install 'lpjepa[export]'."
         ) from None
     wanted: dict[str, Any] = {"allow_patterns": [CONFIG, WEIGHTS], "revision": revision}
     try:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from dataclasses import asdict
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -68,8 +69,8 @@ class Model:
     def embed(self, images: Any, features: FeatureKind = "projector", batch_size: int = 256) -> Tensor:
         """Features (N, D), float32 on the CPU, of one image, a batch, or any mixture of images.
 
-        Images may be paths, Pillow images, arrays or tensors (uint8, or floats in [0, 1]) of any size and
-        mode; they are brought to RGB, and to the model's size by its own preprocessing.
+        Images may be paths, bytes of files, Pillow images, arrays or tensors (uint8, or floats in [0, 1]) of
+        any size and mode; they are brought to RGB, and to the model's size by its own preprocessing.
         """
         self._checked(features)
         if batch_size < 1:
@@ -128,10 +129,16 @@ class Model:
     def _frames(self, images: Any, batch_size: int) -> Any:
         source = single_images(images)
         side, interpolation = self.frame_side, self.description.preprocessing.interpolation
+        done = 0
         while chunk := list(itertools.islice(source, batch_size)):
+            frames: list[np.ndarray] = []
             try:
                 with quiet_pillow():
-                    frames = [to_frame(item, side, interpolation) for item in chunk]
+                    for item in chunk:
+                        frames.append(to_frame(item, side, interpolation))
             except BrokenImage as error:
-                raise ValueError(f"{error.path} cannot be used as an image: {error.reason}.") from None
+                bare = not isinstance(chunk[len(frames)], (str, PathLike))  # no path by which to know it
+                what = f"image {done + len(frames)}, {error.path}," if bare else error.path
+                raise ValueError(f"{what} cannot be used as an image: {error.reason}.") from None
+            done += len(chunk)
             yield torch.from_numpy(np.stack(frames))

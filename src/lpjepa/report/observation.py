@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,13 @@ from lpjepa.report.figures import NeighbourRow
 from lpjepa.report.portrait import Portrait, portrait
 from lpjepa.report.run import Run
 
+if TYPE_CHECKING:
+    from lpjepa.evaluation.features import Features
+    from lpjepa.evaluation.retrieval import Neighbours
+
 COMPUTED_IMAGES = 1000  # enough for every picture, and bearable without an accelerator
 QUERIES, NEIGHBOURS, ATTRIBUTED = 4, 6, 6
+CROP = (0.2, 0.2, 0.6, 0.6)  # top, left, height, width: the centre, 60 % of each side
 # What a missing or damaged checkpoint, data set or package raises; each says so in its own sentence.
 _ABSENT = (ValueError, RuntimeError, OSError, ImportError)
 
@@ -33,6 +38,7 @@ class Observation:
     portrait: Portrait | None = None
     neighbours: dict[str, NeighbourRow] = field(default_factory=dict)
     attributions: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (image, map)
+    cropped: dict[str, NeighbourRow] = field(default_factory=dict)  # neighbours of the queries' centres
     notes: tuple[str, ...] = ()
 
 
@@ -43,6 +49,11 @@ class _Rows:
     z_ND: Tensor
     labels_N: Tensor | None
     indices_N: Tensor
+
+    def gallery(self) -> Features:
+        from lpjepa.evaluation.features import Features
+
+        return Features(self.z_ND, self.z_ND, self.labels_N)
 
 
 def observe(run: Run) -> Observation:
@@ -74,14 +85,18 @@ def observe(run: Run) -> Observation:
         seen = portrait(rows.z_ND, run.target.distribution if run.target else None)
     except ValueError as error:
         return Observation(notes=(_sentence(error),))
-    neighbours, attributions = {}, {}
+    neighbours, cropped, attributions = {}, {}, {}
     if images is not None and model is not None:
         neighbours = _neighbours(run.name, rows, images)
+        try:
+            cropped = _cropped(run.name, model, prepare, rows, images)
+        except _ABSENT as error:
+            notes.append(f"no cropped queries: {_sentence(error)}")
         try:
             attributions = _attributions(model, prepare, rows, images)
         except _ABSENT as error:
             notes.append(f"no attribution maps: {_sentence(error)}")
-    return Observation(seen, neighbours, attributions, tuple(notes))
+    return Observation(seen, neighbours, attributions, cropped, tuple(notes))
 
 
 def own_source(config: dict[str, Any]) -> str:
@@ -140,22 +155,44 @@ def _shown(images: Any, indices: Tensor) -> np.ndarray:
 
 
 def _neighbours(name: str, rows: _Rows, images: Any) -> dict[str, NeighbourRow]:
-    from lpjepa.evaluation.features import Features
     from lpjepa.evaluation.retrieval import neighbours
 
+    places = torch.tensor(_queries(rows, QUERIES))
     k = min(NEIGHBOURS, len(rows.z_ND) - 1)
     if k < 1:
         return {}
+    found = neighbours(rows.z_ND[places], rows.gallery(), k, _of(rows.labels_N, places), exclude=places)
+    return _found(name, _shown(images, rows.indices_N[places]), places, found, rows, images)
+
+
+def _cropped(name: str, model: nn.Module, prepare: Any, rows: _Rows, images: Any) -> dict[str, NeighbourRow]:
+    """Neighbours of the centres of the same queries ("probe crop"): does the model know the part alone?"""
+    from lpjepa.evaluation.retrieval import crop, retrieve
+
     places = torch.tensor(_queries(rows, QUERIES))
-    gallery = Features(rows.z_ND, rows.z_ND, rows.labels_N)
-    found = neighbours(rows.z_ND[places], gallery, k, _of(rows.labels_N, places), exclude=places)
+    k = min(NEIGHBOURS, len(rows.z_ND) - 1)
+    if k < 1:
+        return {}
+    x_NCHW = _input(prepare, rows, images, places).to(next(model.parameters()).device)
+    with torch.no_grad():
+        width = model(x_NCHW[:1])[1].shape[1]
+    if width != rows.z_ND.shape[1]:
+        raise ValueError(f"the kept features have {rows.z_ND.shape[1]} entries, the model gives {width}")
+    labels = _of(rows.labels_N, places)
+    found = retrieve(model, x_NCHW, rows.gallery(), k, CROP, labels, exclude=places)
+    return _found(f"{name}, cropped", _stretched(crop(x_NCHW, CROP)), places, found, rows, images)
+
+
+def _found(
+    name: str, queries: np.ndarray, places: Tensor, found: Neighbours, rows: _Rows, images: Any
+) -> dict[str, NeighbourRow]:
+    """By key, a row of pictures for each query; `queries` (Q, H, W, 3) are the queries' own."""
     result = {}
     for row, place in enumerate(places.tolist()):
-        pixels = _shown(images, rows.indices_N[torch.cat([places[row : row + 1], found.indices[row]])])
         result[_key(images, rows, place)] = NeighbourRow(
             name,
-            pixels[0],
-            list(pixels[1:]),
+            queries[row],
+            list(_shown(images, rows.indices_N[found.indices[row].cpu()])),
             None if found.match is None else found.match[row].tolist(),
             found.similarities[row].tolist(),
         )
@@ -167,14 +204,24 @@ def _attributions(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     from lpjepa.evaluation.attribution import attribute
 
-    places = _queries(rows, ATTRIBUTED)
-    batch = images.read(rows.indices_N[places])
-    x_NCHW = prepare(batch.images, batch.sizes)
+    places = torch.tensor(_queries(rows, ATTRIBUTED))
+    x_NCHW = _input(prepare, rows, images, places)
     heat = attribute(model, x_NCHW.to(next(model.parameters()).device)).heat.cpu().numpy()
-    # Shown as the model sees it, so that the map lies where it belongs; the scale is stretched to [0, 1].
+    # Shown as the model sees it, so that the map lies where it belongs.
+    shown = _stretched(x_NCHW)
+    return {_key(images, rows, place): (shown[i], heat[i]) for i, place in enumerate(places.tolist())}
+
+
+def _input(prepare: Any, rows: _Rows, images: Any, places: Tensor) -> Tensor:
+    """What the model gets of some rows' images."""
+    batch = images.read(rows.indices_N[places])
+    return prepare(batch.images, batch.sizes)
+
+
+def _stretched(x_NCHW: Tensor) -> np.ndarray:
+    """Normalised images as pixels (N, H, W, 3): each stretched to [0, 1]."""
     low, high = x_NCHW.amin((1, 2, 3), keepdim=True), x_NCHW.amax((1, 2, 3), keepdim=True)
-    shown = ((x_NCHW - low) / (high - low).clamp(min=1e-6)).permute(0, 2, 3, 1).cpu().numpy()
-    return {_key(images, rows, place): (shown[i], heat[i]) for i, place in enumerate(places)}
+    return ((x_NCHW - low) / (high - low).clamp(min=1e-6)).permute(0, 2, 3, 1).cpu().numpy()
 
 
 def _of(labels: Tensor | None, indices: Tensor) -> Tensor | None:

@@ -55,7 +55,13 @@ def _neighbours(runs: Sequence[Run], seen: Sequence[Observation], gallery: Galle
     keys = list(dict.fromkeys(key for observation in seen for key in observation.neighbours))[:MAX_QUERIES]
     hung = []
     for number, key in enumerate(keys, start=1):
-        rows = [observation.neighbours[key] for observation in seen if key in observation.neighbours]
+        rows = [
+            found[key]
+            for observation in seen
+            for found in (observation.neighbours, observation.cropped)
+            if key in found
+        ]
+        cropped = any(key in observation.cropped for observation in seen)
         told = "; ".join(
             f"{row.label}: {sum(row.agrees)} of {len(row.agrees)} share its class"
             for row in rows
@@ -67,7 +73,8 @@ def _neighbours(runs: Sequence[Run], seen: Sequence[Observation], gallery: Galle
                 f"neighbours-{number}",
                 partial(neighbour_grid, rows),
                 f"Nearest neighbours of {key} by cosine of projector features. {told}".strip(),
-                f"<b>{text(key)}</b>: ✓ solid outline, the same class; ✗ dashed, another",
+                f"<b>{text(key)}</b>: ✓ solid outline, the same class; ✗ dashed, another"
+                + ("; cropped: searched for with the centre of the query alone" if cropped else ""),
                 photographs=True,
             )
         )

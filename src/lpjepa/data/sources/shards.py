@@ -48,11 +48,14 @@ def tar_members(path: str | Path) -> Iterator[Member]:
         long_name = None
         while True:
             header = file.read(_BLOCK)
-            if len(header) < _BLOCK or not header.strip(b"\0"):
+            if not header.strip(b"\0"):
                 return
+            if len(header) < _BLOCK:
+                raise DataError(f"the shard {path} ends in the middle of a header; copy it again.")
             size, kind = _checked_size(header, path), header[156:157]
             start = file.tell()
-            if start + size > length:
+            following = start + -(-size // _BLOCK) * _BLOCK
+            if following > length:
                 raise DataError(f"the shard {path} ends in the middle of a file; copy it again.")
             if kind in (b"L", b"x"):  # the next member's name: GNU's as it is, pax's among other records
                 content = file.read(size)
@@ -62,7 +65,7 @@ def tar_members(path: str | Path) -> Iterator[Member]:
             elif kind in (b"0", b"\0"):
                 yield Member(long_name or _plain_name(header), start, size)
                 long_name = None
-            file.seek(start + -(-size // _BLOCK) * _BLOCK)
+            file.seek(following)
 
 
 def _checked_size(header: bytes, path: str | Path) -> int:
@@ -122,11 +125,12 @@ def find_shards(pattern: str, root: Path) -> list[str]:
         elif os.path.isfile(path):
             found.append(path)
         else:
-            raise MissingData(
-                f"the shard {path} does not exist", "wherever the other shards came from", f"{path}"
-            )
+            raise MissingData(f"the shard {path} does not exist; correct the pattern, or copy it there")
     if not found:
-        raise MissingData(f"no shard matches {pattern} in {root}", "a WebDataset of tar files", f"{root}")
+        raise MissingData(
+            f"no shard matches {pattern} in {root.resolve()}; patterns start at root (--data.root), "
+            "which is the working directory unless you name one"
+        )
     return found
 
 

@@ -19,7 +19,7 @@ def write_card(model: Model, folder: Path, licence: str | None, format: str, how
 
 
 def card(model: Model, licence: str | None, format: str, how: str = _LOAD) -> str:
-    """Markdown with the metadata that Hugging Face reads at its head."""
+    """Markdown with the metadata that Hugging Face reads at its head; `how` is Python for it."""
     facts = model.description.run
     recipe = facts.get("recipe", {})
     source = recipe.get("data", {}).get("source")
@@ -29,11 +29,12 @@ def card(model: Model, licence: str | None, format: str, how: str = _LOAD) -> st
         f"license: {licence or 'unknown'}",
     ]
     head += ["pipeline_tag: image-feature-extraction", "tags:", "- self-supervised", "- sparse", "- lpjepa"]
-    head += ["datasets:", f"- {source}"] if source and source[0].isalpha() else []
+    if source and ":" not in (name := source.removeprefix("hf:")):  # others are no names that the hub knows
+        head += ["datasets:", f"- {name}"]
     sections = [
         "\n".join([*head, "---"]),
         _title(model, recipe, source),
-        f"## Use\n\n```python\n{how}\n```\n\n{_preprocessing(model)}",
+        f"## Use\n\n```python\n{how}\n```\n\n{_preprocessing(model, format)}",
         _measured(facts),
         _recipe(recipe),
         f"## Licence\n\n{licence or 'Not stated by those who trained it.'}",
@@ -53,13 +54,19 @@ def _title(model: Model, recipe: dict[str, Any], source: str | None) -> str:
     return "\n".join(lines)
 
 
-def _preprocessing(model: Model) -> str:
+def _preprocessing(model: Model, format: str) -> str:
+    """What the user of each format has to do to an image."""
     given = model.description.preprocessing
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (given.mean, given.std))
-    return (
-        f"Images: RGB, shorter side resized to {given.resize} pixels ({given.interpolation}), central crop "
-        f"of {given.size}, mean ({mean}), standard deviation ({std})."
+    frame = (
+        f"RGB, shorter side resized to {given.resize} pixels ({given.interpolation}), central crop of "
+        f"{given.size}"
     )
+    if format in ("onnx", "torch-export"):
+        shape = f"(N, 3, {given.size}, {given.size})"
+        return f"Images: {frame}, as uint8 {shape}; normalisation is inside the graph."
+    done = "; `embed` does all of it" if format == "safetensors" else ""
+    return f"Images: {frame}, mean ({mean}), standard deviation ({std}) of pixels in [0, 1]{done}."
 
 
 def _measured(facts: dict[str, Any]) -> str:
