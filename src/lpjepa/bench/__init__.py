@@ -1,0 +1,1 @@
+"""Measurements behind `lpjepa bench`: each checks equality first, then compares within one run."""
