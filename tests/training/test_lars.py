@@ -64,3 +64,48 @@ def test_negative_settings_are_refused():
     for name in ("lr", "momentum", "weight_decay", "eta"):
         with pytest.raises(ValueError, match=name):
             LARS([torch.nn.Parameter(torch.ones(1))], **{"lr": 0.1, name: -1.0})
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_kernels_take_the_steps_of_the_operations(monkeypatch, clip):
+    """In Triton's interpreter where there is no GPU; parameters of one chunk and of several."""
+    kernels = pytest.importorskip("lpjepa.training._lars_kernels")
+    monkeypatch.setattr(kernels, "CHUNK", 16)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shapes = [(5, 3), (7,), (4, 2, 3, 3), (3, 3), (2, 2)]
+    starts = [torch.randn(shape) for shape in shapes]
+    starts[2] = starts[2].contiguous(memory_format=torch.channels_last)
+    starts[3].zero_()
+    both = [[torch.nn.Parameter(start.to(device, copy=True)) for start in starts] for _ in range(2)]
+    plain, fused = (LARS(params, lr=torch.tensor(0.3, device=device), clip=clip) for params in both)
+    monkeypatch.setattr(plain, "_move_by_kernels", lambda group, params: False)
+    table = kernels.build_table(both[1], True)
+    for step in range(4):
+        found_inf = torch.tensor(float(step == 2), device=device)
+        for mine, other in zip(*both):
+            mine.grad = torch.randn_like(mine)
+            if step == 2:
+                mine.grad[0] = torch.inf
+            other.grad = mine.grad.clone()
+        both[0][4].grad.zero_()
+        both[1][4].grad.zero_()
+        plain.found_inf = found_inf
+        plain.step()
+        for p in both[1]:
+            fused.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+        velocities = [fused.state[p]["momentum_buffer"] for p in both[1]]
+        assert kernels.applies(both[1], velocities)
+        kernels.move(table, both[1], velocities, fused.param_groups[0], found_inf)
+        for mine, other in zip(*both):
+            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-6)
+            assert mine.isfinite().all()
+
+
+def test_kernels_refuse_what_they_would_misread():
+    kernels = pytest.importorskip("lpjepa.training._lars_kernels")
+    p = torch.nn.Parameter(torch.randn(4, 2, 3, 3))
+    p.grad = torch.randn(4, 2, 3, 3)
+    assert kernels.applies([p], [torch.zeros_like(p)])
+    assert not kernels.applies([p], [torch.zeros(4, 2, 3, 3).contiguous(memory_format=torch.channels_last)])
+    assert not kernels.applies([torch.nn.Parameter(p.detach().double())], [torch.zeros_like(p)])
+    assert not kernels.applies([torch.nn.Parameter(p.detach()[:, :1])], [p.detach()[:, :1]])

@@ -26,7 +26,7 @@ def apply_separable(images_NCHW: Tensor, rows_NSH: Tensor, columns_NTW: Tensor) 
     n, channels, height, width = images_NCHW.shape
     columns_NWT = columns_NTW.transpose(1, 2)
     wide = torch.bmm(images_NCHW.reshape(n, channels * height, width), columns_NWT)
-    wide = wide.view(n, channels, height, -1)
+    wide = wide.view(n, channels, height, columns_NTW.shape[1])
     return torch.matmul(rows_NSH[:, None], wide)
 
 

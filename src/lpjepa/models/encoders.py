@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from lpjepa.models._torchvision_shim import declare_missing_ops
 from lpjepa.models.narrow import NarrowEncoder
@@ -38,6 +39,10 @@ def build_encoder(name: str, image_size: int, in_channels: int = 3) -> nn.Module
         hint = f", did you mean {nearest[0]!r}?" if nearest else "; timm.list_models() lists what there is"
         raise ValueError(f"model.encoder: there is no encoder {name!r}{hint}")
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": in_channels}
+    if timm_name.startswith(("resnet", "resnext", "wide_resnet")):
+        # timm starts residual branches at zero; the authors, who build on torchvision, do not. Under LARS the
+        # norms' weights move at the plain rate, and branches that start at zero are slow to come in.
+        options["zero_init_last"] = False
     if "vit_" in timm_name:
         options["img_size"] = image_size
         if image_size <= SMALL_IMAGE:
@@ -52,8 +57,24 @@ def _keep_resolution(encoder: nn.Module, in_channels: int) -> None:
     """Replace the stem of a ResNet or ConvNeXt by a 3×3 convolution of stride 1, without pooling."""
     if isinstance(getattr(encoder, "maxpool", None), nn.Module) and hasattr(encoder, "conv1"):
         width: Any = encoder.bn1.num_features  # type: ignore[union-attr,attr-defined]
-        encoder.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
+        encoder.conv1 = StemConv(in_channels, width, 3, padding=1, bias=False)
         nn.init.kaiming_normal_(encoder.conv1.weight, mode="fan_out", nonlinearity="relu")
         encoder.maxpool = nn.Identity()
     elif isinstance(stem := getattr(encoder, "stem", None), nn.Sequential) and isinstance(stem[0], nn.Conv2d):
         stem[0] = nn.Conv2d(in_channels, stem[0].out_channels, 3, padding=1, bias=stem[0].bias is not None)
+
+
+class StemConv(nn.Conv2d):
+    """A convolution of a few channels that a GPU's matrix units take.
+
+    They need a multiple of eight channels; with fewer, cuDNN falls back to slow kernels. Channels of zeros
+    with weights of zeros change nothing else.
+    """
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        missing = -self.in_channels % 8
+        if missing == 0 or not x_NCHW.is_cuda:
+            return super().forward(x_NCHW)
+        channels = (0, 0, 0, 0, 0, missing)
+        x, weight = F.pad(x_NCHW, channels), F.pad(self.weight, channels)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding)

@@ -65,6 +65,7 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
                 "out": str(folder),
                 "device": str(device),
                 "capture": device.type == "cuda",
+                "compile": device.type == "cuda",
                 "checkpoint_every": max(1.0, epochs / CHECKPOINTS),
             },
             "log": {"monitor_every": max(1, epochs // MONITORS), "every": 200, "plain": True},

@@ -148,8 +148,9 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
         trainee.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ema = (copy.deepcopy(model).requires_grad_(False).eval(), config.optim.ema) if config.optim.ema else None
     if config.train.compile:
-        model.encoder.compile()
-        model.projector.compile()
+        # As one graph, probes included; under FSDP by unit. Features are extracted by the model as it is.
+        for module in (model.encoder, model.projector) if fsdp else (trainee,):
+            module.compile()
     if fsdp:
         # Whatever is also called by itself (to extract features, to measure) is a unit of its own.
         units = [model.encoder, model.projector, *([probes] if probes is not None else [])]
@@ -160,13 +161,12 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     optimizers = [build_optimizer(model.parameters(), config.optim, device, config.optim.weight_decay, fsdp)]
     if probes is not None:
         optimizers.append(build_optimizer(probes.parameters(), config.optim, device, 0.0, fsdp))
-    views = Views(config.views)
-    part = (rank, world)
+    make_views = _view_maker(config, device, (rank, world))
     step = Step(
         trainee,
         network,
         build_objective(config, device).to(device),
-        lambda images, seed, sizes: views(images, seed, sizes, part),
+        make_views,
         optimizers,
         device,
         config.train.precision,
@@ -194,6 +194,25 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     )
     run_step = CapturedStep(step) if config.train.capture else step
     return Assembly(config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess)
+
+
+def _view_maker(
+    config: Config, device: torch.device, part: tuple[int, int]
+) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """(images, seed, true sizes) -> (V, N, 3, S, S), of which V · N images are channels last.
+
+    That is the layout in which convolutions are fastest, on GPUs and CPUs alike.
+    """
+    views = Views(config.views).to(device)
+
+    def make(images_NCHW: Tensor, seed: Tensor, sizes_N2: Tensor | None) -> Tensor:
+        x_VNCHW = views(images_NCHW, seed, sizes_N2, part)
+        x_BCHW = x_VNCHW.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return x_BCHW.unflatten(0, x_VNCHW.shape[:2])
+
+    # Colour operations are many small ones, which a compiler fuses; on the CPU, views go their own way, image
+    # groups by the operations they need.
+    return torch.compile(make, dynamic=False) if config.train.compile and device.type == "cuda" else make
 
 
 def load_images(config: Config) -> tuple[ImageSet, ImageSet | None]:

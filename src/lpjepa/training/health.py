@@ -27,18 +27,20 @@ class Health:
 
     @torch.no_grad()
     def look(self, part: str, value: Tensor) -> None:
-        # One reduction; float32 holds the sum of anything that float16 holds.
-        bad = ~value.detach().sum(dtype=torch.float32).isfinite()
-        self._now[part] = self._now[part] | bad if part in self._now else bad
+        # One reduction: a sum is finite where all is, and float32 holds the sum of anything float16 holds.
+        total = value.detach().sum(dtype=torch.float32)
+        self._now[part] = self._now[part] + total if part in self._now else total
 
     def look_at_gradients(self, norms: Tensor) -> None:
-        self._gradients = ~norms.isfinite()
+        self._gradients = norms
 
     def close_step(self, gradient_parts: list[str]) -> None:
         """Keep this step's findings if they are the first bad ones; count the step."""
-        bad = torch.stack(list(self._now.values()))
+        # All at once: on a GPU, a dozen small questions take longer than their answers are worth.
+        found = torch.stack(list(self._now.values()))
         if self._gradients is not None:
-            bad = torch.cat([bad, self._gradients])
+            found = torch.cat([found, self._gradients])
+        bad = ~found.isfinite()
         if not self.parts:
             self.parts = [*self._now, *gradient_parts]
             self.first_bad_parts = torch.zeros_like(bad)
@@ -51,7 +53,7 @@ class Health:
     def verdict(self) -> tuple[int, str] | None:
         """(step, part) of the first value that was not finite, or None. Waits for the device."""
         if self._now:  # the step stopped midway: a loss on the CPU refuses NaN by itself
-            bad = [part for part, flag in self._now.items() if bool(flag)]
+            bad = [part for part, total in self._now.items() if not bool(total.isfinite())]
             return (int(self.step), bad[0]) if bad else None
         step = int(self.first_bad_step)
         if step < 0:

@@ -50,6 +50,7 @@ class LARS(torch.optim.Optimizer):
             "eps": eps,
         }
         super().__init__(params, defaults)
+        self._tables: dict[tuple[int, ...], Any] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -62,6 +63,8 @@ class LARS(torch.optim.Optimizer):
             for p in moving:
                 if "momentum_buffer" not in self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            if moving and moving[0].is_cuda and self._move_by_kernels(group, moving):
+                continue
             plain = [p for p in moving if group["exclude_1d"] and p.ndim == 1]
             scaled = [p for p in moving if not (group["exclude_1d"] and p.ndim == 1)]
             if plain:
@@ -74,6 +77,23 @@ class LARS(torch.optim.Optimizer):
                 torch._foreach_mul_(updates, list(ratios.unbind()))
                 self._move(group, scaled, list(updates))
         return loss
+
+    def _move_by_kernels(self, group: dict[str, Any], params: list[Tensor]) -> bool:
+        """The whole step in two launches where there is a GPU and triton; whether it was."""
+        if any(hasattr(p, "to_local") for p in params):
+            return False
+        try:
+            from lpjepa.training import _lars_kernels as kernels
+        except ImportError:
+            return False
+        velocities = [self.state[p]["momentum_buffer"] for p in params]
+        if not kernels.applies(params, velocities):
+            return False
+        key = tuple(id(p) for p in params)
+        if key not in self._tables:
+            self._tables[key] = kernels.build_table(params, group["exclude_1d"])
+        kernels.move(self._tables[key], params, velocities, group, getattr(self, "found_inf", None))
+        return True
 
     def _trust_ratios(self, group: dict[str, Any], params: list[Tensor]) -> Tensor:
         w, g = _norms(params), _norms([p.grad for p in params])  # type: ignore[misc]

@@ -99,9 +99,8 @@ class Step:
         with torch.no_grad():
             x_VNCHW = self.views(images_NCHW, seed, sizes_N2)
         views, count = x_VNCHW.shape[:2]
-        # All views in one batch: larger products, one set of normalisation statistics. Channels last is the
-        # layout in which convolutions are fastest, on GPUs and CPUs alike.
-        x_BCHW = x_VNCHW.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        # All views in one batch: larger products, one set of normalisation statistics.
+        x_BCHW = x_VNCHW.flatten(0, 1)
         with autocast(self.device, self.precision):
             h_BE, z_BD, logits = self.network(x_BCHW)
         z_VND = z_BD.unflatten(0, (views, count))

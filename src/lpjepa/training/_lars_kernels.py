@@ -1,0 +1,177 @@
+"""LARS for all parameters of a group in two kernels, whatever their number.
+
+Most parameters are small, so that a step made of one operation after another spends its time on launching
+them. Here all parameters are cut into chunks, a table holds where each one's weights, gradient and velocity
+are, and one program moves one chunk. The first kernel sums the squares of weights and gradients chunk by
+chunk; every program of the second adds its parameter's sums up again, always in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHUNK = 8192
+_COLUMNS = 7  # of the table: weight, gradient and velocity addresses, length, scaled, first chunk, chunks
+
+
+@triton.jit
+def _addresses(row_ptr):
+    """The float32 pointers of a row of the table; `Table` has checked that they are aligned."""
+    w_ptr = tl.load(row_ptr).to(tl.pointer_type(tl.float32))
+    g_ptr = tl.load(row_ptr + 1).to(tl.pointer_type(tl.float32))
+    v_ptr = tl.load(row_ptr + 2).to(tl.pointer_type(tl.float32))
+    return tl.multiple_of(w_ptr, 16), tl.multiple_of(g_ptr, 16), tl.multiple_of(v_ptr, 16)
+
+
+@triton.jit
+def _squares_kernel(table_ptr, chunk_ptr, sums_ptr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr):
+    """Sums of squares of a chunk's weights and gradients."""
+    c = tl.program_id(0)
+    row_ptr = table_ptr + tl.load(chunk_ptr + 2 * c) * COLUMNS
+    start = tl.load(chunk_ptr + 2 * c + 1)
+    w_ptr, g_ptr, _v_ptr = _addresses(row_ptr)
+    length = tl.load(row_ptr + 3)
+    if tl.load(row_ptr + 4) != 0:
+        i = start + tl.arange(0, CHUNK)
+        w = tl.load(w_ptr + i, mask=i < length, other=0.0)
+        g = tl.load(g_ptr + i, mask=i < length, other=0.0)
+        tl.store(sums_ptr + 2 * c, tl.sum(w * w))
+        tl.store(sums_ptr + 2 * c + 1, tl.sum(g * g))
+
+
+@triton.jit
+def _move_kernel(
+    table_ptr,
+    chunk_ptr,
+    sums_ptr,
+    rate_ptr,
+    found_inf_ptr,
+    momentum,
+    weight_decay,
+    eta,
+    eps,
+    CLIP: tl.constexpr,
+    MAY_SKIP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """v ← m v + r (g + λ w), w ← w − γ v for one chunk; see `LARS`. Nothing moves where found_inf is set."""
+    c = tl.program_id(0)
+    row_ptr = table_ptr + tl.load(chunk_ptr + 2 * c) * COLUMNS
+    start = tl.load(chunk_ptr + 2 * c + 1)
+    w_ptr, g_ptr, v_ptr = _addresses(row_ptr)
+    length = tl.load(row_ptr + 3)
+    rate = tl.load(rate_ptr)
+    ratio = 1.0
+    decay = 0.0
+    if tl.load(row_ptr + 4) != 0:
+        first = tl.load(row_ptr + 5)
+        chunks = tl.load(row_ptr + 6)
+        w_squares = 0.0
+        g_squares = 0.0
+        for at in range(0, chunks, 512):
+            k = at + tl.arange(0, 512)
+            w_squares += tl.sum(tl.load(sums_ptr + 2 * (first + k), mask=k < chunks, other=0.0))
+            g_squares += tl.sum(tl.load(sums_ptr + 2 * (first + k) + 1, mask=k < chunks, other=0.0))
+        w_norm = tl.sqrt(w_squares)
+        g_norm = tl.sqrt(g_squares)
+        ratio = eta * (w_norm / (g_norm + w_norm * weight_decay + eps))
+        if CLIP:
+            ratio = tl.minimum(ratio / rate, 1.0)
+        ratio = tl.where(g_norm == 0.0, 0.0, ratio)
+        ratio = tl.where(w_norm == 0.0, 1.0, ratio)
+        decay = weight_decay
+    if MAY_SKIP:
+        length = tl.where(tl.load(found_inf_ptr) == 0.0, length, 0)
+    i = start + tl.arange(0, CHUNK)
+    inside = i < length
+    w = tl.load(w_ptr + i, mask=inside, other=0.0)
+    g = tl.load(g_ptr + i, mask=inside, other=0.0)
+    v = tl.load(v_ptr + i, mask=inside, other=0.0)
+    v = momentum * v + ratio * (g + decay * w)
+    tl.store(v_ptr + i, v, mask=inside)
+    tl.store(w_ptr + i, w - rate * v, mask=inside)
+
+
+class Table:
+    """Where the tensors of a group are, on their device.
+
+    Gradients may come at other addresses with each step; the table is sent anew where they did, from pinned
+    memory, which nobody waits for. A captured step keeps reading the memory it was captured with, so each
+    table has memory of its own, and there is always some in store: none can be had during capture.
+    """
+
+    def __init__(self, lengths: list[int], scaled: list[bool], device: torch.device) -> None:
+        chunks = [-(-length // CHUNK) for length in lengths]
+        firsts = [sum(chunks[:i]) for i in range(len(chunks))]
+        self._rows = list(zip(lengths, scaled, firsts, chunks))
+        pairs = [(i, j * CHUNK) for i, count in enumerate(chunks) for j in range(count)]
+        self.chunks = torch.tensor(pairs, dtype=torch.int32).to(device)
+        self.sums = torch.zeros((len(pairs), 2), dtype=torch.float32, device=device)
+        self.rows = torch.zeros((len(lengths), _COLUMNS), dtype=torch.int64, device=device)
+        self._addresses: list[tuple[int, int, int]] | None = None
+        self._kept: list[Tensor] = []
+        self._spare = self._memory()
+
+    def _memory(self) -> Tensor:
+        pinned = self.rows.is_cuda
+        return torch.zeros(self.rows.shape, dtype=torch.int64, pin_memory=pinned)
+
+    def point_to(self, addresses: list[tuple[int, int, int]]) -> None:
+        if addresses == self._addresses:
+            return
+        self._addresses = addresses
+        memory = self._spare
+        memory.copy_(torch.tensor([(*three, *rest) for three, rest in zip(addresses, self._rows)]))
+        self.rows.copy_(memory, non_blocking=True)
+        capturing = self.rows.is_cuda and torch.cuda.is_current_stream_capturing()
+        if capturing:
+            self._kept.append(memory)
+        else:
+            self._kept = [memory]
+            self._spare = self._memory()
+
+
+def build_table(params: list[Tensor], exclude_1d: bool) -> Table:
+    scaled = [not (exclude_1d and p.ndim == 1) for p in params]
+    return Table([p.numel() for p in params], scaled, params[0].device)
+
+
+def applies(params: list[Tensor], velocities: list[Tensor]) -> bool:
+    """Whether the kernels can move these: float32, dense, in one order of elements, aligned."""
+    return all(
+        t.dtype == torch.float32 and t.data_ptr() % 16 == 0 and t.stride() == p.stride() and _dense(p)
+        for p, v in zip(params, velocities)
+        for t in (p, p.grad, v)
+        if t is not None
+    )
+
+
+def _dense(t: Tensor) -> bool:
+    return t.is_contiguous() or (t.ndim == 4 and t.is_contiguous(memory_format=torch.channels_last))
+
+
+def move(
+    table: Table, params: list[Tensor], velocities: list[Tensor], group: dict[str, Any],
+    found_inf: Tensor | None,
+) -> None:  # fmt: skip
+    """One step of all `params` of a group."""
+    table.point_to(
+        [(p.data_ptr(), p.grad.data_ptr(), v.data_ptr()) for p, v in zip(params, velocities)]  # type: ignore[union-attr]
+    )
+    rate = group["lr"]
+    if not isinstance(rate, Tensor):
+        rate = torch.full((), rate, dtype=torch.float32, device=params[0].device)
+    rate = rate.float()
+    grid = (len(table.chunks),)
+    _squares_kernel[grid](table.rows, table.chunks, table.sums, COLUMNS=_COLUMNS, CHUNK=CHUNK, num_warps=8)
+    _move_kernel[grid](
+        table.rows, table.chunks, table.sums, rate, rate if found_inf is None else found_inf.float(),
+        float(group["momentum"]), float(group["weight_decay"]), float(group["eta"]), float(group["eps"]),
+        CLIP=group["clip"], MAY_SKIP=found_inf is not None, COLUMNS=_COLUMNS, CHUNK=CHUNK, num_warps=8,
+    )  # fmt: skip
