@@ -183,3 +183,46 @@ def test_paths_in_their_order(image_folder):
     seen = images.decode(torch.arange(2)).permute(0, 2, 3, 1).numpy()
     assert np.array_equal(seen[0], pixels["cow", 3])
     assert np.array_equal(seen[1], pixels["ant", 1])
+
+
+def test_only_training_images_are_kept_whole(tmp_path, write_image):
+    """Held-out images are looked at through a centre crop, so they are stored as one."""
+    for i in range(4):
+        write_image(tmp_path / "train" / f"{i}.png", i, (20, 40 + i))
+        wide = write_image(tmp_path / "val" / f"{i}.png", 9, (16, 48))
+        write_image(tmp_path / "val" / "other.png", 1, (16, 16))
+    train, val = (load_source("folder", tmp_path, s, keep="whole", store_size=16) for s in ("train", "val"))
+    assert train.sizes.tolist() == [[20, 40 + i] for i in range(4)]
+    assert val.sizes is None
+    assert torch.equal(val.images[0].permute(1, 2, 0), torch.from_numpy(wide[:, 16:32]))
+
+
+def test_a_wrong_root_says_what_to_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MissingData, match=r"is a file, not a folder; name the folder .*--data\.root"):
+        load_source("folder", tmp_path / "file")
+
+
+def test_memory_of_a_container_and_of_several_processes(tmp_path, monkeypatch):
+    from lpjepa.data import memory
+    from lpjepa.data.image_set import Storage
+
+    for name, text in (
+        ("memory.max", "1000\n"),
+        ("memory.current", "700\n"),
+        ("memory.stat", "anon 5\ninactive_file 50\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    found = memory._free_in_containers(str(tmp_path))
+    assert found == [350]  # what is free, and what the kernel would give back
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._free_in_containers(str(tmp_path)) == []
+    monkeypatch.setattr(memory, "_free_in_containers", lambda: found)
+    assert memory.available_bytes() == 350
+    monkeypatch.setattr(memory, "_free_in_containers", list)
+    assert memory.available_bytes() > 10**6
+    monkeypatch.setattr("lpjepa.data.image_set.available_bytes", lambda: 8000)
+    assert Storage().cap == 4000
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert Storage().cap == 1000
+    assert Storage(max_memory="2kB").cap == 2000

@@ -88,3 +88,28 @@ def test_no_room_and_no_permission_are_said_up_front(tmp_path):
     blocked.write_text("")
     with pytest.raises(CheckpointError, match=r"--train\.out"):
         checkpoint.check_writable(blocked / "run")
+
+
+def test_the_systems_own_words_are_passed_on(tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="File too large; there is none before it"):
+            _save(tmp_path, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_that_are_there_count_as_room(tmp_path, monkeypatch):
+    """A run that just fits its disk can be resumed there."""
+    for step in (1, 2):
+        _save(tmp_path / "checkpoints", step)
+    size = checkpoint.list_checkpoints(tmp_path / "checkpoints")[0].stat().st_size
+    usage = checkpoint.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=size))
+    checkpoint.check_room(tmp_path, size)
+    with pytest.raises(CheckpointError, match=r"need .* kB and .* kB are free"):
+        checkpoint.check_room(tmp_path, size + size // 100 + 1)

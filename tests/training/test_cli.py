@@ -91,3 +91,29 @@ def test_demo_shows_three_targets(array_file, tmp_path, capsys):
         assert f"asked for {percent} % active" in out
     found = {path.name for path in (tmp_path / "demo").iterdir()}
     assert found == {"active-0.05", "active-0.2", "active-0.5", "report.html", "figures"}
+
+
+def test_help_describes_every_preset_and_key(capsys):
+    from lpjepa.training import preset_names
+
+    with pytest.raises(SystemExit):
+        main(["pretrain", "presets:imagenet1k", "--help"])
+    shown = capsys.readouterr().out
+    for name in preset_names():
+        assert f"presets:{name} " in shown
+    words = " ".join(shown.replace("│", " ").split())
+    assert "--views.size INT Side of a view in pixels. (default: 224)" in words
+    assert "--data.options.keep" in words
+    for flag in ("--views.crop-scale FLOAT FLOAT", "--views.hue FLOAT", "--views.mean FLOAT FLOAT FLOAT"):
+        assert not words.split(flag)[1].lstrip().startswith("(default")
+
+
+def test_interrupted_demo_goes_on_as_demo(monkeypatch, capsys):
+    from lpjepa.training import Interrupted, loop
+
+    def stop(config):
+        raise Interrupted("stopped", 2)
+
+    monkeypatch.setattr(loop, "pretrain", stop)
+    assert main(["demo", "--train.out", "my runs"]) == 130
+    assert "go on with: lpjepa demo --train.out 'my runs'" in capsys.readouterr().err

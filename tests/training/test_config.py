@@ -62,7 +62,7 @@ def test_flags():
         (["--train.epochs", "1.5"], "expected a whole number"),
         (["--train.compile", "maybe"], "train.compile: expected true or false"),
         (["--optim.name", "lion"], "optim.name: expected one of lars, adamw, sgd"),
-        (["--views.crop-scale", "0.5"], "views.crop_scale: expected a list of a number"),
+        (["--views.crop-scale", "0.5"], "views.crop_scale: expected 2 numbers, got 0.5"),
         (["--train.epochs"], "train.epochs: the flag needs a value"),
         (["epochs"], "expected a flag"),
         (["--train.epochs", "0"], "train.epochs: expected a positive number, got 0"),
@@ -71,6 +71,13 @@ def test_flags():
         (["--target.p", "0"], "target.p"),
         (["--optim.ema", "1"], "optim.ema"),
         (["--train", "5"], "train"),
+        (["--optim.grad-clip", "-1"], "optim.grad_clip: expected a positive number, got -1.0"),
+        (["--optim.lr", "nan"], "optim.lr: expected a positive number"),
+        (["--data.workers", "-1"], "data.workers: expected zero or a positive number"),
+        (["--target.scale", "-2"], "target.scale: expected a positive number"),
+        (["--train.epochs", "{a"], "train.epochs: expected a whole number, got '{a'"),
+        (["--data.options", "{a"], "data.options: expected a mapping, got '{a'"),
+        (["--loss.directions.random", "8"], "loss.directions.random: there is no such key"),
     ],
 )
 def test_mistakes_in_flags(flags, sentence):
@@ -104,6 +111,8 @@ def test_missing_file_and_preset():
         load_config("nowhere.yaml")
     with pytest.raises(ConfigError, match="did you mean cifar100"):
         load_config("presets:cifar10")
+    with pytest.raises(ConfigError, match="did you mean presets:cifar100"):
+        load_config("cifar100")
 
 
 def test_yaml_round_trip(tmp_path):
@@ -181,3 +190,31 @@ def test_presets_carry_the_papers_numbers():
     for name in ("cifar100", "imagenet100", "imagenet1k"):
         target = preset(name).target
         assert (target.mu, target.active, target.p, target.scale) == (0.0, None, 1.0, "gn")
+
+
+def test_text_stays_text_and_whole_numbers_may_be_written_short():
+    config = load_config(
+        None,
+        parse_flags(
+            ["--data.root", "2024", "--train.out", "{x", "--log.wandb=none", "--loss.num-slices", "1e3"]
+        ),
+    )
+    assert (config.data.root, config.train.out, config.log.wandb) == ("2024", "{x", None)
+    assert config.loss.num_slices == 1000
+
+
+@pytest.mark.parametrize(
+    "flags", [["--data.options.classes", "c.txt"], ["--data.options", "{classes: c.txt}"]]
+)
+def test_an_option_is_added_to_those_of_the_preset(flags):
+    config = load_config("presets:imagenet100", parse_flags(flags))
+    assert config.data.options == {"keep": "whole", "classes": "c.txt"}
+    # A file is complete in itself: what a run has saved must come back as it was.
+    assert load_config("presets:imagenet100", {"data": {"options": {}}}).data.options == {}
+
+
+def test_crops_of_the_imagenet_presets_come_from_whole_images():
+    for name, least in (("imagenet100", 320), ("imagenet100-vit", 320), ("imagenet1k", 320)):
+        data = preset(name).data
+        assert data.options["keep"] == "whole"
+        assert data.store_size >= least  # the authors preload with the longer side at 320

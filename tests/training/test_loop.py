@@ -181,6 +181,22 @@ def test_a_folder_of_images(tiny, tmp_path, watch, labelled):
     assert 0 < run.final["l0"] < 1
 
 
+@pytest.mark.parametrize("max_memory", [None, "1kB"])
+def test_broken_images_are_counted_in_the_journal(tiny, tmp_path, watch, max_memory):
+    from PIL import Image
+
+    for i in range(60):
+        Image.new("RGB", (8, 8), (i, 99, 200 - i)).save(tmp_path / f"{i}.png")
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(b"no image")
+    data = {"source": "folder", "root": str(tmp_path), "val_fraction": 0.0, "max_memory": max_memory}
+    heard, said = watch(lambda step: None), []
+    heard.say = said.append
+    run = pretrain(tiny({"data": data, "train": {"batch_size": 28, "out": str(tmp_path / "out")}}), heard)
+    assert run.final["broken_images"] == 3
+    assert said[-1] == "3 broken images were skipped"
+
+
 @pytest.mark.parametrize(
     ("optim", "part"), [({"lr": 1e30}, "features"), ({"lr": 1e-3}, "gradient of model.projector")]
 )

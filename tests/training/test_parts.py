@@ -179,3 +179,63 @@ def test_table_has_the_papers_columns(tmp_path):
     assert set(rule) == {"-"}
     assert row.split() == ["name", "98.76", "%", "50.00", "%", "0.100", "0.200"]
     assert predicted.split() == ["target", "predicts", "0.110", "0.210"]
+
+
+def test_lines_break_a_long_silence(capsys, monkeypatch):
+    from lpjepa.training import display
+
+    now = [0.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    lines = Lines()
+    lines.start(0, 1000)
+    for step, second in ((1, 30.0), (2, 61.0), (3, 62.0), (4, 130.0)):
+        now[0] = second
+        lines.advance(step, step / 100, 12.0, {"loss": 1.0})
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in shown] == ["0.02", "0.04"]
+    assert shown[0].endswith("8 h 27 min left")  # 61 s for 2 of 1000 steps
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "0 s"), (200, "3 min 20 s"), (36_000, "10 h 0 min")])
+def test_durations_are_for_reading(seconds, text):
+    from lpjepa.training.display import duration
+
+    assert duration(seconds) == text
+
+
+def test_bar_fits_eighty_columns():
+    import io
+
+    from rich.console import Console
+
+    from lpjepa.training.display import Bar
+
+    bar, out = Bar(), io.StringIO()
+    bar.progress.live.console = Console(file=out, force_terminal=True, width=80)
+    latest = {
+        "loss": 12.34,
+        "l0": 0.3,
+        "l0_predicted": 0.2,
+        "encoder_accuracy": 1.0,
+        "projector_accuracy": 1.0,
+    }
+    bar.start(0, 100_000)
+    bar.advance(40_000, 12.5, 12_345.0, latest)
+    bar.close()
+    text = out.getvalue()
+    assert "40000/100000" in text
+    assert "12,345 images/s" in text
+    assert "encoder 100.0 %  projector 100.0 %" in text
+
+
+def test_a_device_that_is_not_here_is_one_sentence(monkeypatch):
+    from lpjepa.training.processes import pick_device
+
+    for name in ("gpu", "3", "vulkan:5"):
+        with pytest.raises(ValueError, match="is not a device here"):
+            pick_device(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="cuda:2 was asked for, and this machine has 2 GPUs"):
+        pick_device("cuda:2")

@@ -1,6 +1,7 @@
 """A run that is stopped, in whatever way, ends with the weights and the journal of one that is not."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, pretrain
+from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain
 from lpjepa.training._typed import to_dict
 
 
@@ -143,3 +144,70 @@ def test_a_changed_config_names_the_keys_and_a_finished_run_is_returned(tiny, tm
     assert len(steps) == 6
     assert Run.open(anew.folder).config.train.seed == 7
     assert len(anew.metrics("final")) == 1
+
+
+def stopped_at(step, tiny, watch, *changes):
+    with pytest.raises(Interrupted) as caught:
+        pretrain(
+            tiny(*changes), watch(lambda now: os.kill(os.getpid(), signal.SIGTERM) if now == step else None)
+        )
+    return caught.value
+
+
+def test_the_command_that_resumes_does_not_replace(tiny, tmp_path, watch):
+    folder = tmp_path / "my run"
+    stopped = stopped_at(4, tiny, watch, {"train": {"out": str(folder), "resume": False}})
+    command = str(stopped).split("go on with: ")[1]
+    assert shlex.split(command)[:2] == ["lpjepa", "pretrain"]
+    steps = []
+    pretrain(load_config(shlex.split(command)[2]), watch(steps.append))
+    assert steps == [5, 6]
+
+
+def test_other_circumstances_are_noticed(tiny, tmp_path, watch):
+    stopped_at(4, tiny, watch)
+    newest = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    saved = checkpoint.load(newest)
+
+    def as_if(**changes):
+        content = {**saved, "progress": {**saved["progress"], **changes}}
+        checkpoint.save(newest.parent, checkpoint.step_of(newest), content)
+        return pretrain(tiny(), watch(lambda step: None))
+
+    with pytest.raises(ConfigError, match=r"by 2 processes .* --nproc-per-node 2"):
+        as_if(world=2)
+    with pytest.raises(ConfigError, match="on 7 classes and quarters has 4 now"):
+        as_if(classes=7)
+    with pytest.warns(RuntimeWarning, match="on 95 images and quarters has 96 now"):
+        assert as_if(images=95).finished
+
+
+def test_a_journal_line_cut_short_does_not_stop_a_resume(tiny, tmp_path, watch):
+    stopped_at(4, tiny, watch)
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    assert pretrain(tiny(), watch(lambda step: None)).finished
+
+
+def test_a_failed_start_leaves_nothing_that_stands_in_the_way(tiny, tmp_path, watch):
+    out = tmp_path / "run"
+    with pytest.raises(ValueError, match="no encoder"):
+        pretrain(tiny({"model": {"encoder": "resnet19x"}}), watch(lambda step: None))
+    assert not out.exists()
+    out.mkdir()  # nor what a kill before the first step has left
+    (out / "config.yaml").write_text("train: {seed: 9}\n")
+    assert pretrain(tiny(), watch(lambda step: None)).finished
+
+
+def test_replacing_a_run_removes_what_was_said_of_it(tiny, tmp_path, watch):
+    one = {"train": {"epochs": 1}}
+    run = pretrain(tiny(one), watch(lambda step: None))
+    (run.folder / "evaluation.json").write_text("[]")
+    heard = watch(lambda step: None)
+    heard.say = lambda text: said.append(text)
+    said = []
+    pretrain(tiny(one), heard)
+    assert said == [f"{run.folder} is finished; --train.no-resume trains it anew"]
+    assert (run.folder / "evaluation.json").exists()
+    pretrain(tiny(one, {"train": {"resume": False}}), watch(lambda step: None))
+    assert not (run.folder / "evaluation.json").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ ACTIVE = (0.5, 0.2, 0.05)
 def run(arguments: list[str]) -> int:
     """Train one encoder for each active fraction; `arguments` are flags of `lpjepa pretrain` for all."""
     from lpjepa.report import write_report
+    from lpjepa.training.interruption import Interrupted
     from lpjepa.training.layers import load_config, parse_flags
     from lpjepa.training.loop import pretrain
     from lpjepa.training.run import Run, table
@@ -24,7 +26,11 @@ def run(arguments: list[str]) -> int:
     runs: list[Run] = []
     for active in ACTIVE:
         own = {"target": {"active": active}, "train": {"out": str(folder / f"active-{active:g}")}}
-        runs.append(pretrain(load_config(None, flags, own)))
+        try:
+            runs.append(pretrain(load_config(None, flags, own)))
+        except Interrupted as stopped:
+            again = shlex.join(["lpjepa", "demo", *arguments])
+            raise Interrupted(f"stopped and saved; go on with: {again}", stopped.signal_number) from None
     names = [f"asked for {100 * active:g} % active" for active in ACTIVE]
     print(f"\n{table(runs, names)}\n")
     print(f"runs    {folder}")

@@ -8,10 +8,10 @@ def run(arguments: list[str]) -> int:
     from lpjepa.training import layers, loop, processes
     from lpjepa.training.run import table
 
-    if "-h" in arguments or "--help" in arguments:
-        return _help()
-    words = list(arguments)
-    source = words.pop(0) if words and not words[0].startswith("--") else None
+    words = [word for word in arguments if word not in ("-h", "--help")]
+    source = words.pop(0) if words and not words[0].startswith("-") else None
+    if len(words) + (source is not None) < len(arguments):
+        return _help(source)
     trained = loop.pretrain(layers.load_config(source, layers.parse_flags(words)))
     if processes.is_first():
         from lpjepa.report import write_report
@@ -22,13 +22,21 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _help() -> int:
+def _help(source: str | None) -> int:
     """Every key with its type, default and description, as tyro draws them from the dataclasses."""
     import tyro
 
-    from lpjepa.training import Config, preset, preset_names
+    from lpjepa.training import Config, load_config, preset_names
+    from lpjepa.training.layers import preset_summary
 
+    shown = source or "presets:digits"
     print("usage: lpjepa pretrain [CONFIG.yaml | presets:NAME] [--GROUP.KEY VALUE ...]\n")
-    print(f"presets: {', '.join(preset_names())}\n")
-    tyro.cli(Config, prog="lpjepa pretrain", default=preset("digits"), args=["--help"])
+    for name in preset_names():
+        print(f"  presets:{name:<18} {preset_summary(name)}")
+    print("\nWithout a preset the source decides which one flags start from; a folder takes presets:images.")
+    print(f"The defaults below are those of {shown}.\n")
+    # tyro shows a mapping only where it has entries.
+    config = load_config(shown)
+    config.data.options = config.data.options or {"OPTION": "VALUE"}
+    tyro.cli(Config, prog="lpjepa pretrain", default=config, args=["--help"])
     return 0

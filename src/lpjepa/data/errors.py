@@ -13,8 +13,8 @@ class DataError(ValueError):
 class MissingData(DataError):
     """A set that is not where it was looked for; the message says where to get it and where to put it."""
 
-    def __init__(self, what: str, get: str, put: str) -> None:
-        super().__init__(f"{what}; get it from {get} and put it in {put}.")
+    def __init__(self, what: str, get: str | None = None, put: str | None = None) -> None:
+        super().__init__(f"{what}." if get is None else f"{what}; get it from {get} and put it in {put}.")
 
 
 class MissingSplit(DataError):

@@ -7,6 +7,7 @@ order of an epoch as a pure function of (seed, epoch, rank, world).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,9 +50,10 @@ class Storage:
     """How the images of a set are kept (the options every source takes).
 
     Attributes:
-        max_memory: bytes, or a string such as "8GB"; None is half of what is available.
+        max_memory: bytes, or a string such as "8GB"; None is half of what is available, divided among the
+            processes that torchrun started on this machine.
         store_size: side of the square into which images of different sizes are brought; see ``common_frame``.
-        keep: "centre" or "whole"; see ``lpjepa.data.decoding``.
+        keep: "centre" or "whole" (training images only); see ``lpjepa.data.decoding``.
         resident: True demands a set in memory, False streams it, None decides by ``max_memory``.
         max_broken: largest tolerated share of unreadable images.
         workers: threads that decode a resident set at the start; None is one per core.
@@ -66,7 +68,10 @@ class Storage:
 
     @property
     def cap(self) -> int:
-        return available_bytes() // 2 if self.max_memory is None else parse_bytes(self.max_memory)
+        if self.max_memory is not None:
+            return parse_bytes(self.max_memory)
+        # torchrun's processes each keep the images, and see the same memory before any of them has.
+        return available_bytes() // 2 // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 class ImageSet:

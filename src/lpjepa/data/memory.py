@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from lpjepa.data.errors import DataError
 
@@ -30,7 +31,30 @@ def parse_bytes(amount: int | float | str) -> int:
 
 
 def available_bytes() -> int:
-    """Memory this process may still take without swapping (all of the machine's where that is unknown)."""
+    """Memory this process may still take: what the machine has free, or less if its container allows less."""
+    return min([_free_on_machine(), *_free_in_containers()])
+
+
+def _free_in_containers(root: str = "/sys/fs/cgroup") -> list[int]:
+    """What the limit of a container (control group, version 2 or 1) leaves; nothing where there is none.
+
+    Files in memory that the kernel may drop count as used there, and as free here.
+    """
+    free = []
+    for folder, limit, used, cached in (
+        (root, "memory.max", "memory.current", "inactive_file"),
+        (f"{root}/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            numbers = [Path(folder, name).read_text().strip() for name in (limit, used)]
+            statistics = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            free.append(int(numbers[0]) - int(numbers[1]) + int(statistics.get(cached, 0)))
+        except (OSError, ValueError):  # no such group, or its limit is the word "max"
+            continue
+    return [max(0, amount) for amount in free]
+
+
+def _free_on_machine() -> int:
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:

@@ -45,7 +45,9 @@ def epoch_order(count: int, seed: int, epoch: int, batch_size: int, rank: int, w
     part = local_batch(batch_size, rank, world)
     steps = count // batch_size
     if steps == 0:
-        raise DataError(f"batch_size {batch_size} is larger than the {count} images; lower it.")
+        raise DataError(
+            f"batch_size {batch_size} is larger than the {count} images; lower it (train.batch_size)."
+        )
     order = torch.randperm(count, generator=mixed_generator(seed, epoch))
     return order[: steps * batch_size].view(steps, world, part)[:, rank].contiguous()
 

@@ -22,40 +22,44 @@ _ROWS = 2 * _ATTEMPTS + 2 + 1 + 1 + 4 + 4 + 1 + 2 + 1  # uniform numbers per vie
 
 @dataclass(frozen=True)
 class ViewConfig:
-    """What a view is; the defaults are the paper's for CIFAR (ImageNet: size=224, blur=0.5).
-
-    Attributes:
-        size: side of a view in pixels.
-        num_views: views of each image.
-        crop_scale, crop_ratio: range of the crop's share of the area, and of its width / height.
-        flip: probability of a horizontal flip.
-        jitter_prob: probability of colour jitter; its strengths are those of torchvision's ColorJitter.
-        grey, blur, solarize: probabilities.
-        blur_sigma: range of the blur's standard deviation in pixels. The kernel reaches three of the
-            largest: the authors blur with Pillow, which does not cut the kernel at a share of the size.
-        solarize_threshold: pixels at or above it are inverted.
-        interpolation: "bicubic" or "bilinear", antialiased.
-        mean, std: normalisation; see ``lpjepa.data.normalisation``.
-    """
+    """What a view is; the class's own defaults are the paper's for CIFAR (ImageNet: size 224, blur 0.5)."""
 
     size: int = 32
+    """Side of a view in pixels."""
     num_views: int = 2
+    """Views of each image, two or more."""
     crop_scale: tuple[float, float] = (0.2, 1.0)
+    """Range of the crop's share of the image's area."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Range of the crop's width / height."""
     flip: float = 0.5
+    """Probability of a horizontal flip."""
     jitter_prob: float = 0.8
+    """Probability of colour jitter; its strengths are those of torchvision's ColorJitter."""
     brightness: float = 0.4
+    """Strength of the jitter of brightness."""
     contrast: float = 0.4
+    """Strength of the jitter of contrast."""
     saturation: float = 0.2
+    """Strength of the jitter of saturation."""
     hue: float = 0.1
+    """Strength of the jitter of hue, up to 0.5."""
     grey: float = 0.2
+    """Probability of a view without colour."""
     blur: float = 0.0
+    """Probability of Gaussian blur."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Range of the blur's standard deviation in pixels."""
     solarize: float = 0.1
+    """Probability of solarisation."""
     solarize_threshold: float = 128 / 255
+    """Pixels at or above it are inverted (1 is white)."""
     interpolation: Interpolation = "bicubic"
+    """Of the crop's resizing, antialiased."""
     mean: Channels = STATISTICS["imagenet"][0]
+    """Subtracted from red, green and blue."""
     std: Channels = STATISTICS["imagenet"][1]
+    """Red, green and blue are divided by it."""
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.num_views < 1:
@@ -77,6 +81,7 @@ class ViewConfig:
 
     @property
     def blur_radius(self) -> int:
+        # The authors blur with Pillow, which does not cut the kernel at a share of the size.
         return math.ceil(3 * self.blur_sigma[1])
 
 

@@ -38,10 +38,13 @@ def merge(config: T, changes: dict[str, Any], prefix: str = "") -> T:
     names = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in changes.items():
-        name = str(key).replace("-", "_")
-        if name not in names:
+        name, _, entry = str(key).replace("-", "_").partition(".")
+        if name not in names or (entry and get_origin(hints[name]) is not dict):
             raise ConfigError(unknown_key(prefix + str(key), list(flat(config, prefix))))
         current = getattr(config, name)
+        if entry:  # {"options.classes": "list.txt"} sets one entry and leaves the others
+            values[name] = {**values.get(name, current), entry: value}
+            continue
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):
                 raise ConfigError(f"{prefix}{name}: expected a group of keys, got {value!r}")
@@ -73,6 +76,14 @@ def _flat_items(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _flat_items(value, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name, _plain(value)
+
+
+def hint_of(config: Any, key: str) -> Any:
+    """The annotated type of a dotted key that exists."""
+    *groups, name = key.split(".")
+    for group in groups:
+        config = getattr(config, group)
+    return get_type_hints(type(config))[name]
 
 
 def coerce(value: Any, hint: Any, key: str) -> Any:
@@ -121,7 +132,11 @@ def _coerce(value: Any, hint: Any) -> Any:
             return value
         raise ValueError
     if hint is int:
-        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        if isinstance(value, bool):
+            raise ValueError
+        if isinstance(value, str) and not value.strip().lstrip("+-").isdigit():
+            value = float(value)  # YAML reads 1e3 as text
+        if isinstance(value, float) and not value.is_integer():
             raise ValueError
         return int(value)
     if hint is float:
@@ -141,7 +156,10 @@ def _describe(hint: Any) -> str:
         return "one of " + ", ".join(str(arg) for arg in args)
     if origin in (list, tuple):
         inner = [a for a in args if a is not Ellipsis]
-        return f"a list of {_describe(inner[0])}" if len(set(inner)) == 1 else "a list"
+        if len(set(inner)) > 1:
+            return "a list"
+        many = {int: "whole numbers", float: "numbers", str: "words"}.get(inner[0], "values")
+        return f"a list of {many}" if Ellipsis in args or origin is list else f"{len(inner)} {many}"
     if origin is dict:
         return "a mapping"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}

@@ -13,10 +13,13 @@ import os
 import re
 import shutil
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from lpjepa.data.memory import human
 
 KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.pt")
@@ -32,7 +35,8 @@ def save(folder: Path, step: int, state: dict[str, Any], name: str | None = None
     partial = path.with_suffix(".partial")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save(state, partial)
+        with partial.open("wb") as stream:  # Python's own file: its errors say what is wrong with the disk
+            torch.save(state, stream)
         digest = _digest(partial)
         checksum = Path(f"{path}.sha256")
         checksum_partial = checksum.with_suffix(".sha256-partial")
@@ -43,16 +47,29 @@ def save(folder: Path, step: int, state: dict[str, Any], name: str | None = None
         os.replace(partial, path)
         _flush(folder)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        partial.unlink(missing_ok=True)
-        reason = "the disk is full" if shutil.disk_usage(folder).free < 2**20 else str(error).split("\n")[0]
-        raise CheckpointError(
-            f"{path} could not be written: {reason}; the checkpoint before it is intact"
-        ) from error
+        reason = _reason(error, folder)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        kept = "the checkpoint before it is intact" if list_checkpoints(folder) else "there is none before it"
+        raise CheckpointError(f"{path} could not be written: {reason}; {kept}") from error
     if name is None:
         for old in list_checkpoints(folder)[:-KEPT]:
             old.unlink(missing_ok=True)
             Path(f"{old}.sha256").unlink(missing_ok=True)
     return path
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Why a write failed, for the user: the system's words, which torch hides behind its own."""
+    with suppress(OSError):
+        if shutil.disk_usage(folder).free < 2**20:
+            return "the disk is full"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__context__
+    return str(error).split("\n")[0]
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -104,11 +121,15 @@ def clear(folder: Path) -> None:
 
 
 def check_room(folder: Path, state_bytes: int) -> None:
-    """Refuse a run whose checkpoints the disk cannot hold: the two kept and the one being written."""
-    free, needed = shutil.disk_usage(folder).free, (KEPT + 1) * state_bytes
+    """Refuse a run whose checkpoints the disk cannot hold: the two kept and the one being written.
+
+    Those that a resumed run has there already need no room of their own.
+    """
+    there = sum(path.stat().st_size for path in list_checkpoints(folder / "checkpoints"))
+    free, needed = shutil.disk_usage(folder).free + there, (KEPT + 1) * state_bytes
     if free < needed:
         raise CheckpointError(
-            f"{folder}: checkpoints need {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; "
+            f"{folder}: checkpoints need {human(needed)} and {human(free)} are free; "
             "choose another folder with --train.out"
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,11 +33,12 @@ class DataConfig:
     val_fraction: float | None = None
     """Share held out for validation where the source has no split of its own; 0: none, none: its default."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Whatever else the source takes, such as {coarse: true} for cifar100."""
+    """What else the source takes, such as {coarse: true} of cifar100; --data.options.coarse true sets one."""
     store_size: int | None = None
-    """Side in pixels at which images of different sizes are kept; none: 256."""
+    """Side in pixels at which larger images and images of different sizes are kept; none: 256."""
     max_memory: str | float | None = None
-    """Memory the images may take, such as 8GB; sets beyond it are streamed. None: half of what is free."""
+    """Memory the images may take in each process, such as 8GB; sets beyond it are streamed. None: half of
+    what is free, shared by the processes of a machine."""
     max_broken: float = 0.01
     """Share of unreadable images beyond which a run stops."""
     workers: int = 4
@@ -74,7 +76,8 @@ class LossConfig:
     num_slices: int = 8192
     """Directions drawn each step (rectified_lpjepa, lpjepa, lejepa)."""
     directions: str | dict[str, int] = "random"
-    """random, orthogonal, eigen, bottom_eigen, axes, or counts by name (rectified_lpjepa, lpjepa)."""
+    """random, orthogonal, hadamard, eigen, bottom_eigen, axes, or counts by name such as {random: 7936,
+    bottom_eigen: 256} (rectified_lpjepa, lpjepa)."""
     axes_weight: float = 0.0
     """Weight of matching each feature to the target's exact quantiles (rectified_lpjepa, lpjepa)."""
     variance_weight: float = 25.0
@@ -110,9 +113,9 @@ class OptimConfig:
     warmup_epochs: float = 10.0
     """Epochs of linear warmup."""
     warmup_start: float = 3e-5
-    """Learning rate at the first step."""
+    """Learning rate at the first step, not scaled by the batch."""
     final_lr: float = 0.0
-    """Learning rate at the end of the cosine."""
+    """Learning rate at the end of the cosine, not scaled by the batch."""
     grad_clip: float | None = None
     """Largest l2 norm of all gradients together."""
     accumulate: int = 1
@@ -138,11 +141,11 @@ class TrainConfig:
     out: str | None = None
     """Folder of the run; by default runs/ and a name made from the config."""
     resume: bool = True
-    """Continue the run in the folder if there is one; otherwise start anew and replace it."""
+    """Continue the run in the folder if there is one; --train.no-resume replaces it."""
     checkpoint_every: float = 1.0
     """Epochs between checkpoints; 0.25 is four an epoch."""
     compile: bool = False
-    """Compile encoder and projector with torch.compile."""
+    """Compile the views (on a GPU) and the networks with torch.compile; a minute once, then cached."""
     capture: bool = False
     """Capture the whole step as one CUDA graph (one process, one GPU)."""
     fsdp: bool = False
@@ -169,7 +172,7 @@ class LogConfig:
 
 @dataclass
 class Config:
-    """All of it."""
+    """Every key of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
     views: ViewConfig = field(default_factory=ViewConfig)
@@ -189,32 +192,34 @@ FREE_KEYS = (
 )  # fmt: skip
 
 
+_POSITIVE = (
+    "target.p", "target.scale", "train.epochs", "train.checkpoint_every", "optim.accumulate", "optim.lr",
+    "optim.grad_clip", "loss.num_slices", "loss.temperature", "log.every", "log.monitor_every",
+    "model.projector_dim", "model.projector_hidden",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "data.workers", "optim.probe_lr", "optim.weight_decay", "optim.momentum", "optim.eta",
+    "optim.warmup_epochs", "optim.warmup_start", "optim.final_lr",
+)  # fmt: skip
+
+
 def check(config: Config) -> Config:
     """Refuse what cannot be trained, with one sentence; and settle what is left to the method."""
-    target, train, optim = config.target, config.train, config.optim
+    target, values = config.target, flat(config)
     if (target.active is None) == (target.mu is None):
         raise ConfigError("target: give either target.active or target.mu, and not both")
     if target.active is not None and not 0 < target.active < 1:
         raise ConfigError(f"target.active: expected a fraction between 0 and 1, got {target.active}")
-    if target.p <= 0:
-        raise ConfigError(f"target.p: expected a positive number, got {target.p}")
-    for key, value in (
-        ("train.epochs", train.epochs),
-        ("train.batch_size", train.batch_size - 1),  # one sample has no distribution
-        ("train.checkpoint_every", train.checkpoint_every),
-        ("optim.accumulate", optim.accumulate),
-        ("optim.lr", optim.lr),
-        ("loss.num_slices", config.loss.num_slices),
-        ("loss.temperature", config.loss.temperature),
-        ("log.every", config.log.every),
-        ("log.monitor_every", config.log.monitor_every),
-        ("model.projector_dim", config.model.projector_dim),
+    for keys, expected, allowed in (
+        (_POSITIVE, "a positive number", lambda value: 0 < value < math.inf),
+        (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
+        (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
+        (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
     ):
-        if value <= 0:
-            least = "2 or more" if key == "train.batch_size" else "a positive number"
-            raise ConfigError(f"{key}: expected {least}, got {flat(config)[key]}")
-    if optim.ema is not None and not 0 < optim.ema < 1:
-        raise ConfigError(f"optim.ema: expected a decay between 0 and 1, got {optim.ema}")
+        for key in keys:
+            value = values[key]
+            if isinstance(value, (int, float)) and not allowed(value):
+                raise ConfigError(f"{key}: expected {expected}, got {value}")
     return config
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
+
+QUIET_SECONDS = 60.0  # longest silence of the plain lines while steps are made
 
 
 class Display(Protocol):
@@ -54,40 +57,63 @@ class Silent:
     def close(self) -> None: ...
 
 
+def duration(seconds: float) -> str:
+    """For reading: 42 s, 3 min 20 s, 5 h 10 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 class Lines(Silent):
-    """One line for each measurement, with the time that is left."""
+    """One line for each measurement, with the time that is left; one a minute where epochs are long."""
 
     def start(self, step: int, total: int) -> None:
         self.began, self.first, self.total = time.monotonic(), step, total
+        self.spoke = self.began
         self.step = step
         self.speed: float | None = None
 
     def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
         self.step, self.speed = step, speed or self.speed
+        if speed and time.monotonic() - self.spoke > QUIET_SECONDS:
+            self.epoch(epoch, latest)
 
     def epoch(self, epoch: float, latest: dict[str, Any]) -> None:
+        self.spoke = time.monotonic()
         done = max(1, self.step - self.first)
-        left = (time.monotonic() - self.began) / done * (self.total - self.step)
+        left = (self.spoke - self.began) / done * (self.total - self.step)
         speed = f"  {self.speed:,.0f} images/s" if self.speed else ""
-        print(f"epoch {epoch:g}  {summary(latest)}{speed}  {left:.0f} s left", flush=True)
+        passed = f"{epoch:.2f}".rstrip("0").rstrip(".")
+        print(f"epoch {passed}  {summary(latest)}{speed}  {duration(left)} left", flush=True)
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
 
 class Bar:
-    """A bar with images/s, l0 beside its prediction, probe accuracies and the time left."""
+    """A bar with steps, time left and images/s, and beneath it l0 beside its prediction and probe accuracies.
+
+    Two lines, because one would not fit a terminal of 80 columns.
+    """
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.text import Text
 
-        self.progress = Progress(
+        class TwoLines(Progress):
+            def get_renderables(self) -> Iterator[Any]:
+                yield self.make_tasks_table(self.tasks)
+                yield from (Text(task.fields["numbers"], overflow="ellipsis") for task in self.tasks)
+
+        self.progress = TwoLines(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[speed]}"),
-            TextColumn("{task.fields[numbers]}"),
             refresh_per_second=4,
         )
         self.task: Any = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from lpjepa.training.processes import is_first
 
 
 class Interrupted(RuntimeError):
@@ -39,6 +42,9 @@ def stop_requests() -> Iterator[StopRequest]:
         if request.signal_number is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         request.signal_number = number
+        if is_first():
+            # Not print: the handler may run in the middle of one.
+            os.write(2, b"\nstopping after this step (Ctrl-C again stops at once, without saving)\n")
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

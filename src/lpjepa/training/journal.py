@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from lpjepa.training.checkpoint import CheckpointError
 from lpjepa.training.config import LogConfig
 
 
@@ -32,22 +34,26 @@ class Journal:
         """Drop lines of later steps, and a line that a kill cut short."""
         if not self.path.exists():
             return
-        kept = []
-        for line in self.path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if entry["step"] <= step and entry["kind"] != "final":
-                kept.append(line + "\n")
+        kept = [
+            line + "\n"
+            for line, entry in _entries(self.path)
+            if entry["step"] <= step and entry["kind"] != "final"
+        ]
         partial = self.path.with_suffix(".partial")
         partial.write_text("".join(kept))
         partial.replace(self.path)
 
     def write(self, kind: str, step: int, epoch: float, values: dict[str, Any]) -> None:
         clean = {key: _number(value) for key, value in values.items()}
-        with self.path.open("a") as file:
-            file.write(json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **clean}) + "\n")
+        line = json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **clean}) + "\n"
+        try:
+            with self.path.open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path} could not be written: {error.strerror}; the newest checkpoint is intact, "
+                "make room and start the same command again"
+            ) from error
         for sink in self.sinks:
             numbers = {k: v for k, v in clean.items() if isinstance(v, (int, float))}
             sink.write(kind, step, numbers)
@@ -58,10 +64,19 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The entries of a metrics.jsonl, in order."""
+    """The entries of a metrics.jsonl, in order; a line that a kill or a full disk cut short is left out."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return [entry for _, entry in _entries(path)]
+
+
+def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in path.read_text().splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        yield line, entry
 
 
 def _number(value: Any) -> Any:

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from lpjepa.training._typed import ConfigError, flat, merge, unknown_key
+from lpjepa.training._typed import ConfigError, flat, hint_of, merge, unknown_key
 from lpjepa.training.config import Config, check
 
 # Where no preset is named, the source decides which one the other layers start from.
@@ -60,8 +60,13 @@ def read_layer(source: str | Path) -> dict[str, Any]:
     else:
         path = Path(source)
         if not path.is_file():
-            raise ConfigError(f"{source}: there is no such file; presets are written presets:NAME")
-        text = path.read_text()
+            named = str(source) in preset_names()
+            hint = f"did you mean presets:{source}?" if named else "presets are written presets:NAME"
+            raise ConfigError(f"{source}: there is no such file; {hint}")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{source}: the file cannot be read as YAML ({error})") from None
     try:
         layer = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
@@ -83,6 +88,13 @@ def preset_names() -> list[str]:
     )
 
 
+def preset_summary(name: str) -> str:
+    """What a preset is: the first sentence of its file."""
+    text = (resources.files("lpjepa.training") / "presets" / f"{name}.yaml").read_text()
+    comment = " ".join(line[1:].strip() for line in text.splitlines() if line.startswith("#"))
+    return comment.split(". ")[0].rstrip(".")
+
+
 def _one_way_to_ask(layer: dict[str, Any]) -> dict[str, Any]:
     """A layer that sets target.mu takes target.active back, and the other way round."""
     target = layer.get("target")
@@ -95,9 +107,11 @@ def _one_way_to_ask(layer: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_flags(arguments: Sequence[str]) -> dict[str, Any]:
-    """["--train.epochs", "5", "--train.no-resume"] -> {"train": {"epochs": 5, "resume": False}}."""
-    import yaml
+    """["--train.epochs", "5", "--train.no-resume"] -> {"train": {"epochs": 5, "resume": False}}.
 
+    `--data.options.coarse true` and `--data.options "{coarse: true}"` set one entry of a mapping and leave
+    the others as the preset or file has them.
+    """
     known = flat(Config())
     nested: dict[str, Any] = {}
     queue = list(arguments)
@@ -109,18 +123,21 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, Any]:
         key = key.replace("-", "_")
         group, _, name = key.rpartition(".")
         value: Any
+        entry = ""
+        if isinstance(known.get(group), dict):
+            key, entry = group, name
         if key not in known and name.startswith("no_") and isinstance(known.get(f"{group}.{name[3:]}"), bool):
             key, value = f"{group}.{name[3:]}", False
         elif key not in known:
             raise ConfigError(unknown_key(key, list(known)))
         elif "=" in flag:
-            value = yaml.safe_load(text) if text else text
+            value = _value(text, key, entry)
         elif queue and not queue[0].startswith("--"):
-            values = [yaml.safe_load(queue.pop(0))]
+            values = [_value(queue.pop(0), key, entry)]
             while queue and not queue[0].startswith("--"):
-                values.append(yaml.safe_load(queue.pop(0)))
+                values.append(_value(queue.pop(0), key, entry))
             value = values[0] if len(values) == 1 else values
-        elif isinstance(known[key], bool):
+        elif isinstance(known[key], bool) or entry:
             value = True
         else:
             raise ConfigError(f"{key}: the flag needs a value")
@@ -128,8 +145,25 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, Any]:
         *groups, name = key.split(".")
         for part in groups:
             place = place.setdefault(part, {})
-        place[name] = value
+        if isinstance(known[key], dict) and not entry and isinstance(value, dict):
+            place |= {f"{name}.{part}": item for part, item in value.items()}  # adds to what a preset says
+        else:
+            place[f"{name}.{entry}" if entry else name] = value
     return nested
+
+
+def _value(text: str, key: str, entry: str) -> Any:
+    """A flag's text as YAML reads it; as it is where the key wants text: a folder may be called 2024."""
+    import yaml
+
+    if not text:
+        return text
+    if not entry and hint_of(Config(), key) in (str, str | None):
+        return None if text.lower() in ("none", "null") else text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text  # the type check that follows names the key and what it expects
 
 
 def replace(config: Config, changes: dict[str, Any]) -> Config:

@@ -7,7 +7,11 @@ journal and done again, the same way.
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +34,28 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
     """Train what `config` says and return the run; continues the run in its folder if there is one."""
     config = check(config)
     folder = Path(config.train.out) if config.train.out is not None else default_folder(config)
-    config = replace(config, {"train": {"out": str(folder)}})
+    keep = config.train.resume
+    # What is saved resumes, so that the command which Ctrl-C prints never replaces the run it means.
+    config = replace(config, {"train": {"out": str(folder), "resume": True}})
     device = pick_device(config.train.device)
     rank, world = join_group(device)
     with stop_requests() as stop:
         run = Run(folder, config)
-        saved = from_first_rank(_prepare(run) if rank == 0 else None)
-        if saved == "finished":
-            return run
+        there = folder.exists()
+        saved = from_first_rank(_prepare(run, keep) if rank == 0 else None)
         display = display or build_display(config.log.plain, quiet=rank > 0)
-        assembly = assemble(config, device, rank, world)
+        if saved == "finished":
+            display.say(f"{folder} is finished; --train.no-resume trains it anew")
+            return run
+        try:
+            assembly = assemble(config, device, rank, world)
+        except Exception:
+            if rank == 0 and not there:
+                with suppress(OSError):
+                    folder.rmdir()  # nothing came of it
+            raise
+        if rank == 0 and saved == "fresh":
+            run.save_config()
         journal = Journal(
             folder / "metrics.jsonl", build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
         )
@@ -51,14 +67,15 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
     return run
 
 
-def _prepare(run: Run) -> str:
+def _prepare(run: Run, keep: bool) -> str:
     """ "fresh", "resume" or "finished"; the folder is there and may be written."""
     checkpoint.check_writable(run.folder)
     if (run.folder / "config.yaml").is_file():
-        if not run.config.train.resume:
+        if not keep:
             checkpoint.clear(run.checkpoints)
-            (run.folder / "metrics.jsonl").unlink(missing_ok=True)
-        else:
+            for name in ("metrics.jsonl", "evaluation.json", "report.html"):
+                (run.folder / name).unlink(missing_ok=True)
+        elif checkpoint.list_checkpoints(run.checkpoints) or run.metrics():
             before = Run.open(run.folder)
             keys = differing_keys(run.config, before.config)
             if keys:
@@ -70,7 +87,6 @@ def _prepare(run: Run) -> str:
                 return "finished"
             if checkpoint.list_checkpoints(run.checkpoints):
                 return "resume"
-    run.save_config()
     return "fresh"
 
 
@@ -180,7 +196,7 @@ class Trainer:
         self.display.advance(self.step_now, epoch, speed, self.latest)
 
     def _monitor(self) -> None:
-        values = self.parts.monitor()
+        values = self.parts.monitor() | self._broken()
         self.latest |= values
         epoch = self.step_now / self.parts.steps_per_epoch
         if self.rank == 0:
@@ -204,7 +220,14 @@ class Trainer:
         )
 
     def _state(self) -> dict[str, Any]:
-        progress = {"step": self.step_now, "steps_summed": self.steps_summed, "latest": dict(self.latest)}
+        progress = {
+            "step": self.step_now,
+            "steps_summed": self.steps_summed,
+            "latest": dict(self.latest),
+            "world": self.world,
+            "images": len(self.parts.train),
+            "classes": self.parts.train.num_classes,
+        }
         return {**state.collect(self.parts.step), "progress": progress, "config": to_dict(self.config)}
 
     def _save(self) -> None:
@@ -215,8 +238,9 @@ class Trainer:
     def _resume(self) -> None:
         content = checkpoint.load_newest(self.run.checkpoints)
         assert content is not None  # `_prepare` saw one
-        state.restore(self.parts.step, content)
         progress = content["progress"]
+        self._check_circumstances(progress)
+        state.restore(self.parts.step, content)
         self.step_now, self.steps_summed, self.latest = (
             progress["step"],
             progress["steps_summed"],
@@ -225,11 +249,47 @@ class Trainer:
         if self.rank == 0:
             self.journal.keep_until(self.step_now)
 
+    def _check_circumstances(self, progress: dict[str, Any]) -> None:
+        """What a run depends on besides its config must not have changed while it was down."""
+        folder, train = self.run.folder, self.parts.train
+        now = {"world": self.world, "classes": train.num_classes, "images": len(train)}
+        progress = now | progress  # checkpoints of the first version did not say
+        if progress["world"] != self.world:
+            raise ConfigError(
+                f"{folder} was trained by {progress['world']} processes with train.batch_size "
+                f"{self.config.train.batch_size} each; with {self.world} it would be another training: "
+                f"start it with torchrun --nproc-per-node {progress['world']}, or choose another folder "
+                "with --train.out"
+            )
+        if progress["classes"] != train.num_classes:
+            raise ConfigError(
+                f"{folder} was trained on {progress['classes']} classes and {train.name} has "
+                f"{train.num_classes} now; choose another folder with --train.out"
+            )
+        if progress["images"] != len(train):
+            warnings.warn(
+                f"{folder} was trained on {progress['images']} images and {train.name} has {len(train)} now: "
+                "the run goes on, in another order than it would have had",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _broken(self) -> dict[str, Any]:
+        """The number of images skipped so far (by this process), where there are any."""
+        found = sum(len(images.broken) for images in (self.parts.train, self.parts.val) if images is not None)
+        return {"broken_images": found} if found else {}
+
     def _finish(self) -> None:
-        values = self.parts.final()
+        values = self.parts.final() | self._broken()
+        if "broken_images" in values:
+            self.display.say(f"{values['broken_images']} broken images were skipped")
         if self.rank == 0:
             self.journal.write("final", self.step_now, float(self.config.train.epochs), values)
 
     def resume_command(self) -> str:
-        start = "lpjepa" if self.world == 1 else f"torchrun --nproc-per-node {self.world} -m lpjepa"
-        return f"{start} pretrain {self.run.folder / 'config.yaml'}"
+        start = "lpjepa"
+        if self.world > 1:
+            here = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+            machines = f"--nnodes {self.world // here} " if here < self.world else ""
+            start = f"torchrun {machines}--nproc-per-node {here} -m lpjepa"
+        return f"{start} pretrain {shlex.quote(str(self.run.folder / 'config.yaml'))}"

@@ -20,12 +20,19 @@ def pick_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device: {name!r} is not a device; use auto, cpu or cuda") from None
+        if device.type != "cuda":
+            torch.empty(0, device=device)  # a backend that torch knows may be missing here
+    except (RuntimeError, NotImplementedError):
+        raise ValueError(f"device: {name!r} is not a device here; use auto, cpu or cuda") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(f"device: {name} was asked for, and torch sees no GPU here; use cpu")
         index = int(os.environ.get("LOCAL_RANK", 0)) if device.index is None else device.index
+        if index >= torch.cuda.device_count():
+            raise ValueError(
+                f"device: cuda:{index} was asked for, and this machine has {torch.cuda.device_count()} GPUs, "
+                "numbered from 0; start at most one process for each"
+            )
         device = torch.device("cuda", index)
     return device
 

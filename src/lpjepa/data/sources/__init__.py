@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def load_source(name: str, root: str | Path | None = None, split: str = "train",
     Args:
         name: see ``source_names()``.
         root: the folder (or file) that holds it; by default the environment variable LPJEPA_DATA, or
-            ``data`` in the working directory.
+            ``data`` in the working directory (for ``wds:``, that directory itself).
         split: "train", "val" or "test" (a set with one held-out part gives it for both of these).
         options: how images are kept (see ``Storage``), and what the source itself takes.
     """
@@ -73,9 +74,14 @@ def load_source(name: str, root: str | Path | None = None, split: str = "train",
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(own + storage_names)}."
             raise DataError(f"the source {name} has no option {option}; {hint}")
     storage = Storage(**{key: value for key, value in options.items() if key in storage_names})
+    if split != "train" and storage.keep == "whole":
+        storage = replace(storage, keep="centre")  # held-out images are only ever seen through a centre crop
     rest = {key: value for key, value in options.items() if key in own}
-    # The library behind hf: keeps its own cache unless told otherwise.
-    folder = None if name.startswith("hf:") and root is None else data_root(root)
+    folder: Path | None = data_root(root)
+    if root is None and name.startswith("hf:"):
+        folder = None  # the library behind it keeps its own cache unless told otherwise
+    elif root is None and name.startswith("wds:") and "LPJEPA_DATA" not in os.environ:
+        folder = Path()  # a pattern is a path: wds:shards/train-{000..127}.tar
     return loader(folder, split, storage, **rest)
 
 

@@ -25,7 +25,8 @@ def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1
     path = root
     if not path.is_file():
         raise MissingData(
-            f"there is no array file {path}", "numpy.savez(FILE, x_train=..., y_train=...)", f"{path}"
+            f"there is no array file {path}; name as root (--data.root) one that "
+            "numpy.savez(FILE, x_train=..., y_train=..., x_test=..., y_test=...) has written"
         )
     try:
         with np.load(path, allow_pickle=False) as stored:

@@ -63,9 +63,8 @@ def load_folder(
     """
     root = Path(root)
     if not root.is_dir():
-        raise MissingData(
-            f"there is no folder {root}", "wherever your images are", f"{root} or name their folder"
-        )
+        wrong = f"{root} is a file, not a folder" if root.exists() else f"there is no folder {root}"
+        raise MissingData(f"{wrong}; name the folder that holds your images as root (--data.root)")
     own = next((root / name for name in SPLIT_NAMES[split] if (root / name).is_dir()), None)
     train = next((root / name for name in SPLIT_NAMES["train"] if (root / name).is_dir()), None)
     if train is not None and split != "train" and own is not None:

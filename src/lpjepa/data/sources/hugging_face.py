@@ -13,7 +13,7 @@ from torch import Tensor
 from lpjepa.data.errors import DataError, MissingData
 from lpjepa.data.image_set import ImageSet, Storage
 from lpjepa.data.order import holdout
-from lpjepa.data.sources._common import SPLIT_NAMES, subset_set
+from lpjepa.data.sources._common import SPLIT_NAMES, no_split, subset_set
 
 
 def load_hugging_face(
@@ -66,15 +66,16 @@ def load_hugging_face(
     labels: Tensor | None = None
     classes = None
     if label_column is not None:
-        labels = torch.tensor([int(label) for label in rows[label_column]], dtype=torch.int64)
-        classes = getattr(rows.features[label_column], "names", None)
-        labels = None if bool((labels < 0).any()) else labels
+        if label_column not in rows.features:
+            columns = ", ".join(rows.features)
+            raise DataError(f"{title} has the columns {columns}, but no {label_column} (label_column).")
+        labels, classes = _labels(rows[label_column], rows.features[label_column])
     indices = None
     if held_out is None and val_fraction > 0:
         parts_of = holdout(len(rows), labels, val_fraction, seed)
         indices = parts_of[0] if split == "train" else parts_of[1]
     elif own is None:
-        raise DataError(f"{title} has no {split} images; set val_fraction above 0.")
+        raise no_split(title, split, "set val_fraction above 0 to hold some out")
     return subset_set(_RowReader(rows, image_column, title), labels, classes, title, storage, indices)
 
 
@@ -93,6 +94,19 @@ class _RowReader:
     def open(self, index: int) -> Image.Image:
         image: Image.Image = self.rows[index][self.column]
         return image
+
+
+def _labels(values: Any, feature: Any) -> tuple[Tensor | None, list[str] | None]:
+    """Class numbers and names: words are numbered in their order; None where a label is missing."""
+    classes = getattr(feature, "names", None)
+    if any(value is None for value in values):
+        return None, None
+    if all(isinstance(value, str) for value in values):
+        classes = sorted(set(values))
+        number = {name: i for i, name in enumerate(classes)}
+        values = [number[value] for value in values]
+    labels = torch.tensor([int(value) for value in values], dtype=torch.int64)
+    return (None if bool((labels < 0).any()) else labels), classes
 
 
 def _first(rows: Any, kind: str, names: tuple[str, ...]) -> str | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from lpjepa.data.errors import DataError, MissingData
 from lpjepa.data.image_set import ImageSet, Storage
 from lpjepa.data.order import holdout
-from lpjepa.data.sources._common import SPLIT_NAMES, array_set, subset_set
+from lpjepa.data.sources._common import SPLIT_NAMES, array_set, no_split, subset_set
 
 _LABEL_ATTRIBUTES = ("targets", "labels", "_labels", "y")
 
@@ -70,7 +70,10 @@ def load_torchvision(
     title = f"torchvision:{name}"
     labels, classes = _labels(dataset, part), _classes(dataset)
     indices = None
-    if not has_split:
+    if not has_split and val_fraction <= 0:
+        if split != "train":
+            raise no_split(title, split, "set val_fraction above 0 to hold some out")
+    elif not has_split:
         train, val = holdout(len(dataset), labels, val_fraction, seed)
         indices = train if split == "train" else val
     data = getattr(dataset, "data", None)
@@ -106,6 +109,8 @@ def _construct(
 ) -> tuple[Any, bool]:
     """The data set, and whether it is the asked split (rather than everything there is)."""
     accepted = inspect.signature(factory).parameters
+    if "root" not in accepted:
+        raise DataError(f"torchvision:{name} is not a set of images in a folder.")
     trials: list[dict[str, Any]]
     if part is not None:
         if "split" not in accepted:
@@ -150,7 +155,10 @@ def _labels(dataset: Any, part: str | None) -> Tensor | None:
         if isinstance(samples, (list, tuple)) and len(samples) == len(dataset):
             labels = torch.tensor([int(sample[1]) for sample in samples])
         else:
-            labels = torch.tensor([int(dataset[i][1]) for i in range(len(dataset))])
+            try:
+                labels = torch.tensor([int(dataset[i][1]) for i in range(len(dataset))])
+            except (TypeError, ValueError, IndexError):
+                return None  # boxes, masks, captions: no classes
     if labels.ndim != 1 or labels.is_floating_point() or bool((labels < 0).any()):
         return None  # several attributes per image, or images marked as unlabelled (STL10's -1)
     return labels.to(torch.int64)
