@@ -106,19 +106,20 @@ def test_gradient_in_registers(seed, shape):
     check_gradient(seed, *shape)
 
 
-@pytest.mark.parametrize("shape", [(1, 700, 9), (1, 1024, 16)])
-def test_gradient_across_warps(seed, monkeypatch, shape):
-    monkeypatch.setattr(layout, "LOG_WARP", 8)  # four warps, of fewer samples than they take outside of tests
-    check_gradient(seed, *shape)
+@pytest.mark.parametrize(("samples", "log_warp"), [(300, 8), (512, 8), (100, 5)])
+def test_gradient_across_warps(seed, monkeypatch, samples, log_warp):
+    # Two and four warps, of fewer samples than they take outside of tests: the interpreter is slow.
+    monkeypatch.setattr(layout, "LOG_WARP", log_warp)
+    check_gradient(seed, 1, samples, 9, slices=1, bound=5e-3)
 
 
-def check_gradient(seed, views, n, dim, slices=3):
+def check_gradient(seed, views, n, dim, slices=3, bound=2e-3):
     z, y = features(views, n, dim)
     value, gradient = _triton.random_wasserstein2(z, y, seed, 0, slices, 0.5, True)
     c = drawn(seed, 0, slices, dim).expand(views, -1, -1)
     expected, slope = by_autograd(z, y, c, 0.5)
     assert value.item() == pytest.approx(expected.item(), rel=5e-4)
-    assert relative(gradient, slope) < 2e-3
+    assert relative(gradient, slope) < bound
     again = _triton.random_wasserstein2(z, y, seed, 0, slices, 0.5, True)
     assert torch.equal(value, again[0])
     assert torch.equal(gradient, again[1])
