@@ -106,7 +106,7 @@ def test_gradient_in_registers(seed, shape):
     check_gradient(seed, *shape)
 
 
-@pytest.mark.parametrize(("samples", "log_warp"), [(300, 8), (512, 8), (100, 5)])
+@pytest.mark.parametrize(("samples", "log_warp"), [(300, 8), (100, 5)])
 def test_gradient_across_warps(seed, monkeypatch, samples, log_warp):
     # Two and four warps, of fewer samples than they take outside of tests: the interpreter is slow.
     monkeypatch.setattr(layout, "LOG_WARP", log_warp)

@@ -9,8 +9,7 @@ is split at its middle μ, all groups at once:
 - with as many coordinates marked D = +1 as S has eigenvalues +1, the polar factor of I + S D is the rotation
   that takes the marked coordinates to the upper half and the others to the lower (Davis and Kahan, 1970).
 
-Polar factors come from Newton and Schulz's iteration x ← ρx (3 − ρ² xᵀx)/2 with its step ρ scaled up while
-singular values are small (Chen and Chow, 2014). The number of iterations is a constant, whatever the values.
+Polar factors come from a fixed number of products, too (`_polar.py`).
 
 The result is orthonormal to 1e-13. Two eigenvectors mix only where their eigenvalues share the last
 interval, that is agree to within 0.4 to 0.7 %, so that the correlation of two projections stays below half of
@@ -19,19 +18,19 @@ that; sampling noise is some 1/√N. Measured against `eigh` in `tests/slicing/t
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 
+from lpjepa.slicing._polar import norm_bound, polar
+
 HALVINGS = 12
-# Singular values that `_polar` resolves. What lies below is a rare accident: an eigenvalue that close to a
+# Singular values that `polar` resolves. What lies below is a rare accident: an eigenvalue that close to a
 # middle, relative to the width of its group, or a group that close to perpendicular to its coordinates.
 _SMALLEST = 1e-8
 # And relative to the middle itself, which the first groups exceed by orders of magnitude.
 _SMALLEST_DISTANCE = 1e-7
-_LARGEST_STEP = 1.6  # √3 is best in theory, but would throw the largest singular values back to zero
 
 
 def eigh_by_products(a: Tensor, floor: float) -> tuple[Tensor, Tensor]:
@@ -42,7 +41,7 @@ def eigh_by_products(a: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     size = a.shape[-1]
     eye = torch.eye(size, dtype=a.dtype, device=a.device)
     position = torch.arange(size, device=a.device)
-    top_V11 = _norm_bound(a)
+    top_V11 = norm_bound(a)
     # Between `floor` and 1 + floor; half the floor leaves room for rounding below it.
     a_scaled = a / top_V11 + floor * eye
     span = math.log(2 * (1 + floor) / floor)
@@ -56,12 +55,12 @@ def eigh_by_products(a: Tensor, floor: float) -> tuple[Tensor, Tensor]:
         together = group.unsqueeze(-1) == group.unsqueeze(-2)
         unit = middle.rsqrt()
         shifted = (rotated * unit.unsqueeze(-1) * unit.unsqueeze(-2) - eye) * together
-        sign = _polar(
-            shifted / _norm_bound(shifted), eye, min(_SMALLEST, _SMALLEST_DISTANCE / math.expm1(width / 2))
+        sign = polar(
+            shifted / norm_bound(shifted), eye, min(_SMALLEST, _SMALLEST_DISTANCE / math.expm1(width / 2))
         )
         upper = _upper_half(sign.diagonal(dim1=-2, dim2=-1), together, position)
         marks = torch.where(upper, 1.0, -1.0).to(a.dtype)
-        q = q @ _polar((eye + sign * marks.unsqueeze(-2)) / 2, eye, _SMALLEST)
+        q = q @ polar((eye + sign * marks.unsqueeze(-2)) / 2, eye, _SMALLEST)
         group = 2 * group + ~upper
     eigenvalues = (q * (a @ q)).sum(-2)
     order = eigenvalues.argsort(-1, descending=True)
@@ -77,33 +76,6 @@ def _upper_half(diagonal: Tensor, together: Tensor, position: Tensor) -> Tensor:
     count = (together * (1 + other) / 2).sum(-1).round()
     before = (other > mine) | ((other == mine) & (position < position.unsqueeze(-1)))
     return (together & before).sum(-1) < count
-
-
-def _polar(x: Tensor, eye: Tensor, smallest: float) -> Tensor:
-    """The orthogonal polar factor of matrices whose singular values lie between `smallest` and 1."""
-    for step in _steps(smallest):
-        x = x @ torch.baddbmm(eye.expand_as(x), x.mT, x, beta=1.5 * step, alpha=-0.5 * step**3)
-    return x
-
-
-@functools.cache
-def _steps(smallest: float) -> tuple[float, ...]:
-    """The steps ρ after which a singular value that began at `smallest` is 1 to rounding."""
-    steps, low = [], smallest
-    while 1 - low > 1e-13:
-        step = min(math.sqrt(3 / (1 + low + low * low)), _LARGEST_STEP)
-        steps.append(step)
-        low = min(0.5 * step * edge * (3 - step**2 * edge**2) for edge in (low, 1.0))
-    return tuple(steps)
-
-
-def _norm_bound(a: Tensor) -> Tensor:
-    """At least the largest |eigenvalue|, and at most R^(1/32) times it: ‖A^16‖_F^(1/16). Shape (V, 1, 1)."""
-    norm = torch.linalg.matrix_norm(a, keepdim=True).clamp(min=1e-300)
-    power = a / norm  # eigenvalues up to 1 and, as the norm is at most √R of the largest, not much below it
-    for _ in range(4):
-        power = power @ power
-    return norm * torch.linalg.matrix_norm(power, keepdim=True).clamp(min=1e-300) ** (1 / 16)
 
 
 def _generic_basis(eye: Tensor) -> Tensor:

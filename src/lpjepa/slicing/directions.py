@@ -25,6 +25,7 @@ from torch import Tensor
 
 from lpjepa._random import rand, randn_blocks
 from lpjepa.slicing._checks import check_name
+from lpjepa.slicing._polar import uniform_orthogonal
 from lpjepa.slicing.eigen import eigen_directions, max_rank
 from lpjepa.slicing.hadamard import SMALLEST_DIM, hadamard_rows
 
@@ -166,10 +167,15 @@ def _random(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.d
 def _orthogonal(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.dtype) -> Tensor:
     first, last = lo // dim, -(-hi // dim)
     gaussian = randn_blocks(seed, last - first, (dim, dim), _ORTHOGONAL_STREAM + first, dtype)
-    q, r = torch.linalg.qr(gaussian)
-    # LAPACK's signs are a convention; with a positive diagonal of R, Q is uniform (Haar).
-    sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(dtype)
-    return (q * sign.unsqueeze(-2)).mT.flatten(0, 1)[lo - first * dim : hi - first * dim]
+    if gaussian.is_cuda:
+        # QR would make the host wait, which a CUDA graph under capture refuses.
+        rows = torch.nn.functional.normalize(uniform_orthogonal(gaussian), dim=-1)
+    else:
+        q, r = torch.linalg.qr(gaussian)
+        # LAPACK's signs are a convention; with a positive diagonal of R, Q is uniform (Haar).
+        sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(dtype)
+        rows = (q * sign.unsqueeze(-2)).mT
+    return rows.flatten(0, 1)[lo - first * dim : hi - first * dim]
 
 
 def _axes(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.dtype) -> Tensor:
