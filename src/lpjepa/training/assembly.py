@@ -123,12 +123,12 @@ class Assembly:
         return found | {"probe": "frozen"}
 
     def describe(self) -> str:
-        config, target = self.config, self.config.target
+        config, target, epochs = self.config, self.config.target, self.config.train.epochs
         wanted = f"active {target.active:g}" if target.active is not None else f"mu {target.mu:g}"
         aim = f", target {wanted}, p {target.p:g}" if self.target is not None else ""
         return (
             f"{config.loss.method} with {config.model.encoder} on {self.train!r}{aim}, "
-            f"{config.train.epochs} epochs of {self.steps_per_epoch} steps on {self.device}"
+            f"{epochs} epoch{'s' * (epochs != 1)} of {self.steps_per_epoch} steps on {self.device}"
         )
 
 
