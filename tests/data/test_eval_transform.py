@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.data import STATISTICS, DataError, EvalTransform, statistics_for
-from lpjepa.models._torchvision_shim import declare_missing_ops
 
 declare_missing_ops()
 from torchvision.transforms.v2 import functional as F  # noqa: E402

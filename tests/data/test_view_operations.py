@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image, ImageFilter, ImageOps
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.data import ViewConfig, apply_views, draw_parameters
 from lpjepa.data._colour import grey, jitter, solarise, turn_hue
 from lpjepa.data._separable import apply_separable, blur_weights, resize_weights
-from lpjepa.models._torchvision_shim import declare_missing_ops
 
 declare_missing_ops()
 from torchvision.transforms.v2 import functional as F  # noqa: E402

@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy import stats
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.data import DataError, ViewConfig, Views, draw_parameters
-from lpjepa.models._torchvision_shim import declare_missing_ops
 
 declare_missing_ops()
 from torchvision.transforms import RandomResizedCrop  # noqa: E402
@@ -119,3 +119,12 @@ def test_views_trace_without_graph_breaks():
 def test_bad_settings_are_named(bad):
     with pytest.raises(DataError, match=next(iter(bad)).split("_views")[0]):
         ViewConfig(**bad)
+
+
+def test_a_batch_in_which_no_image_is_blurred():
+    """On the CPU only the chosen images are blurred; there may be none."""
+    images = torch.randint(0, 256, (3, 3, 12, 12), dtype=torch.uint8)
+    made = [
+        Views(ViewConfig(size=8, blur=blur))(images, torch.Generator().manual_seed(1)) for blur in (1e-9, 0.0)
+    ]
+    assert torch.equal(*made)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lpjepa.models import ModelConfig, build, build_encoder, build_projector
+from lpjepa.models.encoders import StemConv
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,25 @@ def test_pair():
 def test_shim_makes_torchvision_importable():
     """In a fresh interpreter, as a user's first import; harmless where torchvision works by itself."""
     code = (
-        "from lpjepa.models._torchvision_shim import declare_missing_ops as d; d(); d();"
+        "from lpjepa._torchvision_shim import declare_missing_ops as d; d(); d();"
         "import torch, torchvision, timm;"
         "assert torch.ops.torchvision.nms is not None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_residual_branches_of_a_resnet_take_part_from_the_start():
+    """As torchvision's, and so the authors', do; timm's own default begins with branches of zero."""
+    encoder = build_encoder("resnet18", 32)
+    assert all(bool((block.bn2.weight == 1).all()) for block in encoder.layer1)
+
+
+@pytest.mark.gpu
+def test_padded_stem_computes_what_the_convolution_does():
+    stem = StemConv(3, 64, 3, padding=1, bias=False).cuda().double()
+    x = torch.randn(2, 3, 8, 8, device="cuda", dtype=torch.float64)
+    expected = torch.nn.functional.conv2d(x, stem.weight, padding=1)
+    torch.testing.assert_close(stem(x), expected)
+    (gradient,) = torch.autograd.grad(stem(x).square().sum(), stem.weight)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), stem.weight)
+    torch.testing.assert_close(gradient, wanted)

@@ -6,7 +6,6 @@ where the index is read whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lpjepa._digest import digest
 from lpjepa.inference.postings import DTYPES, Block, Postings, invert
 
 FORMAT = "lpjepa-index", 1
@@ -182,7 +182,7 @@ def _describe(folder: Path, width: int, values: str, info: dict[str, Any]) -> No
     for name in _ARRAYS:
         path = folder / f"{name}.npy"
         length = len(np.load(path, mmap_mode="r")) if path.stat().st_size > 128 else 0
-        files[name] = {"bytes": path.stat().st_size, "length": length, "sha256": _digest(path)}
+        files[name] = {"bytes": path.stat().st_size, "length": length, "sha256": digest(path)}
     content = {"format": FORMAT[0], "version": FORMAT[1], "width": width, "values": values}
     text = json.dumps({**content, "files": files, "info": info}, indent=1)
     (folder / "index.json").write_text(text, encoding="utf-8")
@@ -191,7 +191,7 @@ def _describe(folder: Path, width: int, values: str, info: dict[str, Any]) -> No
 def _read(path: Path, expected: dict[str, Any], mmap: bool) -> np.ndarray:
     if path.stat().st_size != expected["bytes"]:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {expected['bytes']}")
-    if not mmap and _digest(path) != expected["sha256"]:
+    if not mmap and digest(path) != expected["sha256"]:
         raise ValueError(f"the checksum of {path.name} does not match")
     # An array without entries cannot be mapped.
     return np.load(path, mmap_mode="r" if mmap and expected["length"] else None)
@@ -216,11 +216,3 @@ def _check(arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:
     for name in ("scales", "norms", "alive", "labels", "name_ends"):
         if len(arrays[name]) != count:
             raise ValueError(f"{name}.npy does not fit ids.npy")
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            digest.update(block)
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from lpjepa.models._torchvision_shim import declare_missing_ops
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.models.encoders import SMALL_IMAGE, build_encoder
 
 declare_missing_ops()

@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lpjepa.models._torchvision_shim import declare_missing_ops
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.models.narrow import NarrowEncoder
 
 # Short names for the encoders of the paper; any other name goes to timm as it is.

@@ -8,7 +8,6 @@ They hold tensors and plain containers only, and are always read with `weights_o
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 
+from lpjepa._digest import digest
 from lpjepa.data.memory import human
 
 KEPT = 2
@@ -37,10 +37,10 @@ def save(folder: Path, step: int, state: dict[str, Any], name: str | None = None
         folder.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:  # Python's own file: its errors say what is wrong with the disk
             torch.save(state, stream)
-        digest = _digest(partial)
+        checked = digest(partial)
         checksum = Path(f"{path}.sha256")
         checksum_partial = checksum.with_suffix(".sha256-partial")
-        checksum_partial.write_text(digest + "\n")
+        checksum_partial.write_text(checked + "\n")
         for file in (partial, checksum_partial):
             _flush(file)
         os.replace(checksum_partial, checksum)
@@ -108,7 +108,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         raise CheckpointError(f"{path}: there is no such checkpoint")
     if not checksum.is_file():
         raise CheckpointError(f"{path} has no checksum beside it ({checksum.name})")
-    if _digest(path) != checksum.read_text().strip():
+    if digest(path) != checksum.read_text().strip():
         raise CheckpointError(f"{path} is damaged: its checksum does not match")
     return torch.load(path, map_location=map_location, weights_only=True)
 
@@ -145,14 +145,6 @@ def check_writable(folder: Path) -> None:
         raise CheckpointError(
             f"{folder}: the folder cannot be written ({error.strerror}); choose another with --train.out"
         ) from error
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -28,7 +28,7 @@ _LABEL_ATTRIBUTES = ("targets", "labels", "_labels", "y")
 
 def torchvision_datasets() -> ModuleType | None:
     """``torchvision.datasets``, or None where torchvision is not installed."""
-    from lpjepa.models._torchvision_shim import declare_missing_ops
+    from lpjepa._torchvision_shim import declare_missing_ops
 
     declare_missing_ops()
     try:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.inference.description import Description
 from lpjepa.inference.export.card import write_card
 from lpjepa.inference.export.comparison import difference, random_frames
 from lpjepa.inference.export.saving import save_weights
 from lpjepa.inference.loading import CONFIG, METADATA, WEIGHTS
 from lpjepa.inference.model import Model
-from lpjepa.models._torchvision_shim import declare_missing_ops
 from lpjepa.models.encoders import ALIASES, SMALL_IMAGE
 
 
