@@ -190,18 +190,26 @@ def test_operator_passes_torch_checks():
 @pytest.mark.parametrize("directions", ["eigen", {"random": 96, "bottom_eigen": 32}])
 def test_captured_in_a_cuda_graph(directions):
     target = RectifiedGeneralizedGaussian.from_active_fraction(0.3)
-    z = torch.randn(2, 64, 96, device="cuda").relu().requires_grad_()
+    features = torch.randn(2, 64, 96, device="cuda").relu()
     # Counting from the same seed: the captured call is the third.
     plain, captured = (RDMReg(target, num_slices=128, directions=directions).cuda() for _ in range(2))
     for _ in range(2):
-        torch.autograd.grad(captured(z), z)
-        plain(z)
-    (expected_gradient,) = torch.autograd.grad(expected := plain(z), z)
+        plain(features)
+    leaf = features.clone().requires_grad_()
+    (expected_gradient,) = torch.autograd.grad(expected := plain(leaf), leaf)
+    # The leaf belongs to the stream of its first use, which therefore must be the one that is captured.
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        z = features.clone().requires_grad_()
+        for _ in range(2):
+            torch.autograd.grad(captured(z), z)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         loss = captured(z)
         (gradient,) = torch.autograd.grad(loss, z)
     graph.replay()
+    torch.cuda.synchronize()
     torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
     assert (gradient - expected_gradient).norm() < 0.05 * expected_gradient.norm()

@@ -50,6 +50,10 @@ def build_encoder(name: str, image_size: int, in_channels: int = 3) -> nn.Module
     encoder = timm.create_model(timm_name, **options)
     if image_size <= SMALL_IMAGE:
         _keep_resolution(encoder, in_channels)
+    if timm_name.startswith("resnet"):
+        from lpjepa.models.fused.resnet import fuse
+
+        fuse(encoder)
     return encoder
 
 

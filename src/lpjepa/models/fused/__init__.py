@@ -1,0 +1,1 @@
+"""Residual networks with fewer passes over memory: normalisation, rectifier and residual sum fused."""

@@ -1,0 +1,157 @@
+"""One residual unit, relu(branch(x) + shortcut(x)), with its gradient written out.
+
+The branch is a chain of convolutions, each normalised and all but the last rectified; the shortcut is the
+input itself or a normalised convolution of it. The unit takes its input twice and gives its output twice, the
+same tensor each time: the gradients of the two uses then meet in the kernel that reads them, not in an
+addition of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lpjepa.models.fused import batch_norm
+from lpjepa.models.fused.layers import Unit
+
+_DGRAD, _WGRAD = (True, False, False), (False, True, False)
+
+
+def residual(unit: Unit, main: Tensor, skip: Tensor, kernels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The unit's output, twice. `kernels`: those of its convolutions, in the order of `unit.layers`."""
+    norms = [parameter for layer in unit.layers for parameter in (layer.bn.weight, layer.bn.bias)]
+    return _Residual.apply(unit, main, skip, *kernels, *norms)
+
+
+class _Residual(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, unit: Unit, main: Tensor, skip: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kernels = parameters[: len(unit.layers)]
+        x, saved = main, []
+        for i, layer in enumerate(unit.branch):
+            a = convolve(x, kernels[i], layer.conv)
+            stats = batch_norm.statistics(a, layer.bn)
+            saved += [x, a, stats]
+            if i + 1 < len(unit.branch):
+                x = batch_norm.normalise(a, stats)
+        if unit.shortcut is None:
+            y = batch_norm.normalise(a, stats, skip)
+        else:
+            conv, bn = unit.shortcut
+            pixels = skip if conv.stride == (1, 1) else batch_norm.take(skip, conv.stride[0])
+            b = product(pixels, kernels[-1])
+            b_stats = batch_norm.statistics(b, bn)
+            saved += [pixels, b, b_stats]
+            y = batch_norm.normalise(a, stats, b, b_stats)
+        ctx.unit, ctx.skip_shape = unit, skip.shape
+        ctx.save_for_backward(y, *saved, *kernels)
+        ctx.set_materialize_grads(False)
+        return y, y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        unit: Unit = ctx.unit
+        layers = len(unit.layers)
+        y, *rest = ctx.saved_tensors
+        saved, kernels = rest[: 3 * layers], rest[3 * layers :]
+        triples = [saved[3 * i : 3 * i + 3] for i in range(layers)]
+        d, e = _present(gradients)
+        if d is None:
+            return (None,) * (3 + 3 * layers)
+        dkernels: list[Tensor] = [y] * layers
+        dnorms: list[Tensor] = [y] * (2 * layers)
+
+        x, a, stats = triples[len(unit.branch) - 1]
+        if unit.shortcut is None:
+            coefficients, _, g = batch_norm.gradient_sums(d, e, a, stats, y_NCHW=y, keep=True)
+            assert g is not None
+            da, _ = batch_norm.summand_gradients(g, a, coefficients)
+            dskip = g
+        else:
+            pixels, b, b_stats = triples[-1]
+            coefficients, others, g = batch_norm.gradient_sums(
+                d, e, a, stats, y_NCHW=y, other_NCHW=b, other_stats=b_stats, keep=True
+            )
+            assert g is not None
+            assert others is not None
+            da, db = batch_norm.summand_gradients(g, a, coefficients, b, others)
+            assert db is not None
+            dnorms[-2:] = others[0], others[1]
+            dkernels[-1] = rows(db).mT.mm(rows(pixels)).view_as(kernels[-1])
+            dskip = product_gradient(db, kernels[-1])
+            if unit.shortcut.conv.stride != (1, 1):
+                dskip = batch_norm.spread(dskip, ctx.skip_shape, unit.shortcut.conv.stride[0])
+        for i in reversed(range(len(unit.branch))):
+            x, a, stats = triples[i]
+            if i + 1 < len(unit.branch):
+                coefficients, _, _ = batch_norm.gradient_sums(da, None, a, stats)
+                da = batch_norm.input_gradient(da, a, stats, coefficients)
+            dnorms[2 * i : 2 * i + 2] = coefficients[0], coefficients[1]
+            conv = unit.branch[i].conv
+            dkernels[i] = convolve_backward(da, x, kernels[i], conv, _WGRAD)[1]
+            da = convolve_backward(da, x, kernels[i], conv, _DGRAD)[0]
+        return (None, da, dskip, *dkernels, *dnorms)
+
+
+def rectified_norm(bn: nn.BatchNorm2d, x_NCHW: Tensor) -> Tensor:
+    """relu(bn(x)) by itself."""
+    return _RectifiedNorm.apply(bn, x_NCHW.contiguous(memory_format=torch.channels_last), bn.weight, bn.bias)
+
+
+class _RectifiedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        stats = batch_norm.statistics(x, bn)
+        ctx.save_for_backward(x, stats)
+        return batch_norm.normalise(x, stats)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, stats = ctx.saved_tensors
+        d = gradients[0].contiguous(memory_format=torch.channels_last)
+        coefficients, _, _ = batch_norm.gradient_sums(d, None, x, stats)
+        return None, batch_norm.input_gradient(d, x, stats, coefficients), coefficients[0], coefficients[1]
+
+
+def _present(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients that came, first ones first, in the memory format of the activations."""
+    there = [g.contiguous(memory_format=torch.channels_last) for g in gradients if g is not None]
+    first, second = [*there, None, None][:2]
+    return first, second
+
+
+def convolve(x_NCHW: Tensor, kernel: Tensor, conv: nn.Conv2d) -> Tensor:
+    y = torch.ops.aten.convolution(
+        x_NCHW, kernel, None, conv.stride, conv.padding, conv.dilation, False, (0, 0), conv.groups
+    )
+    return y.contiguous(memory_format=torch.channels_last)
+
+
+def convolve_backward(
+    d: Tensor, x: Tensor, kernel: Tensor, conv: nn.Conv2d, wanted: tuple[bool, bool, bool]
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_x, d_kernel, d_bias = torch.ops.aten.convolution_backward(
+        d, x, kernel, None, conv.stride, conv.padding, conv.dilation, False, (0, 0), conv.groups, wanted
+    )
+    return d_x, d_kernel, d_bias
+
+
+def rows(x_NCHW: Tensor) -> Tensor:
+    """Channels-last activations as (pixels, channels)."""
+    return x_NCHW.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def product(x_NCHW: Tensor, kernel: Tensor) -> Tensor:
+    """A 1×1 convolution as the matrix product it is; cuDNN's choice for it can be ten times slower."""
+    y = rows(x_NCHW).mm(kernel.flatten(1).mT)
+    n, _, height, width = x_NCHW.shape
+    return y.view(n, height, width, -1).permute(0, 3, 1, 2)
+
+
+def product_gradient(d_NCHW: Tensor, kernel: Tensor) -> Tensor:
+    n, _, height, width = d_NCHW.shape
+    return rows(d_NCHW).mm(kernel.flatten(1)).view(n, height, width, -1).permute(0, 3, 1, 2)

@@ -1,0 +1,116 @@
+"""timm's ResNets, trained on a GPU in 16 bits with fewer passes over memory; the same everywhere else.
+
+What is computed is what timm computes under autocast, up to rounding: sums and normalisation are in float32
+and rounded once where torch rounds after every operation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lpjepa._torchvision_shim import declare_missing_ops
+from lpjepa.models.fused.layers import Layer, Unit
+
+declare_missing_ops()
+from timm.models.resnet import BasicBlock, Bottleneck, ResNet  # noqa: E402
+
+
+class FusedResNet(ResNet):
+    """A timm ResNet whose training step on a GPU runs on the kernels of this package where they apply."""
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        dtype = _dtype_of_training(self, x)
+        units = None if dtype is None else plan(self)
+        if dtype is None or units is None:
+            return super().forward_features(x)
+        return fused_features(self, units, x, dtype)
+
+
+def fuse(encoder: nn.Module) -> None:
+    """Let a timm ResNet of plain blocks take the fused way. Parameters, buffers and names stay."""
+    if type(encoder) is ResNet and plan(encoder) is not None:
+        encoder.__class__ = FusedResNet
+
+
+def _dtype_of_training(encoder: nn.Module, x: Tensor) -> torch.dtype | None:
+    """The 16-bit type of autocast, where the fused way is open."""
+    if x.device.type != "cuda" or x.requires_grad or not (encoder.training and torch.is_grad_enabled()):
+        return None
+    if not torch.is_autocast_enabled("cuda"):
+        return None
+    dtype = torch.get_autocast_dtype("cuda")
+    return dtype if dtype in (torch.float16, torch.bfloat16) and _triton_is_there() else None
+
+
+def _triton_is_there() -> bool:
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def plan(encoder: Any) -> list[Unit] | None:
+    """The residual units of a ResNet, or None where one has parts that are not fused."""
+    stages = (encoder.layer1, encoder.layer2, encoder.layer3, encoder.layer4)
+    units = [_unit(block) for stage in stages for block in stage]
+    stem = isinstance(encoder.conv1, nn.Conv2d) and _is_plain(encoder.bn1) and type(encoder.act1) is nn.ReLU
+    if not stem or encoder.grad_checkpointing or any(unit is None for unit in units):
+        return None
+    return units  # type: ignore[return-value]
+
+
+def _unit(block: Any) -> Unit | None:
+    if type(block) is BasicBlock:
+        names: tuple[str, ...] = ("1", "2")
+    elif type(block) is Bottleneck:
+        names = ("1", "2", "3")
+    else:
+        return None
+    branch = tuple(Layer(getattr(block, f"conv{i}"), getattr(block, f"bn{i}")) for i in names)
+    extras = (block.se, block.drop_path, block.aa, block.drop_block)
+    if any(extra is not None and not isinstance(extra, nn.Identity) for extra in extras):
+        return None
+    if any(type(getattr(block, f"act{i}")) is not nn.ReLU for i in names):
+        return None
+    shortcut = None
+    if block.downsample is not None:
+        parts = list(block.downsample)
+        if len(parts) != 2 or parts[0].kernel_size != (1, 1) or parts[0].groups != 1:
+            return None
+        shortcut = Layer(*parts)
+    layers = branch if shortcut is None else (*branch, shortcut)
+    if any(not _is_plain(bn) or conv.bias is not None for conv, bn in layers):
+        return None
+    return Unit(branch, shortcut)
+
+
+def _is_plain(bn: nn.Module) -> bool:
+    """torch's own BatchNorm with everything it can have; one that is synchronised is another class."""
+    return type(bn) is nn.BatchNorm2d and bn.affine and bn.track_running_stats and bn.momentum is not None
+
+
+@torch.compiler.disable
+def fused_features(encoder: Any, units: list[Unit], images: Tensor, dtype: torch.dtype) -> Tensor:
+    """The last feature map of a ResNet, in `dtype`, with gradients of its parameters."""
+    from lpjepa.models.fused.casting import lowered
+    from lpjepa.models.fused.residual import rectified_norm, residual
+    from lpjepa.models.fused.stem import applies, stem
+
+    with torch.no_grad():
+        norms = [encoder.bn1, *(layer.bn for unit in units for layer in unit.layers)]
+        torch._foreach_add_([bn.num_batches_tracked for bn in norms], 1)
+    kernels = iter(lowered([layer.conv.weight for unit in units for layer in unit.layers], dtype))
+    first = Layer(encoder.conv1, encoder.bn1)
+    if applies(first):
+        main, skip = stem(first, images, dtype)
+    else:
+        main = skip = rectified_norm(encoder.bn1, encoder.conv1(images))
+    if not isinstance(encoder.maxpool, nn.Identity):
+        main = skip = encoder.maxpool(main)
+    for unit in units:
+        main, skip = residual(unit, main, skip, [next(kernels) for _ in unit.layers])
+    return main

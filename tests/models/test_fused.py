@@ -1,0 +1,137 @@
+"""The fused way through a ResNet against timm's own, in float64."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from lpjepa.models import build_encoder, synchronised
+from lpjepa.models.fused import batch_norm
+from lpjepa.models.fused.resnet import FusedResNet, ResNet, fused_features, plan
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Several programs and several tiles for each, even of small tensors."""
+    monkeypatch.setattr(batch_norm, "STATISTICS", batch_norm.Summing(5, 512, 1, 1, 256))
+    monkeypatch.setattr(batch_norm, "GRADIENT", batch_norm.Summing(3, 1024, 1, 1, 256))
+
+
+def encoder_of(name, size):
+    """With normalisation that is not at its initial values, where much would cancel."""
+    torch.manual_seed(3)
+    encoder = build_encoder(name, size).to(memory_format=torch.channels_last).train()
+    for module in encoder.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.3)
+            nn.init.normal_(module.running_mean)
+    return encoder
+
+
+def images(count, size, channels=3):
+    return torch.randn(count, channels, size, size).contiguous(memory_format=torch.channels_last)
+
+
+def both(encoder, x, features):
+    """Feature maps and their gradients: of the fused way in float32 and of timm's in float64."""
+    reference = copy.deepcopy(encoder).double()
+    reference.__class__ = ResNet
+    expected = reference.forward_features(x.double())
+    found = features(encoder, x)
+    weights = torch.linspace(-1, 1, expected.numel()).view_as(expected)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    return (encoder, found.detach()), (reference, expected.detach())
+
+
+def relative(found, expected):
+    return float((found.double() - expected).norm() / expected.norm())
+
+
+# Two kinds of block, small and large stem, odd sizes with a stride, a shortcut without stride (resnet26).
+@pytest.mark.parametrize(
+    ("name", "size", "count"), [("resnet18", 20, 3), ("resnet26", 16, 2), ("resnet18", 65, 2)]
+)
+def test_same_features_gradients_and_running_statistics_as_timm(name, size, count):
+    (encoder, found), (reference, expected) = both(
+        encoder_of(name, size), images(count, size), lambda e, x: fused_features(e, plan(e), x, torch.float32)
+    )
+    assert relative(found, expected) < 2e-5
+    for (key, mine), theirs in zip(encoder.named_parameters(), reference.parameters()):
+        assert mine.grad.stride() == mine.stride() or key == "conv1.weight"
+        assert relative(mine.grad, theirs.grad) < 5e-4, key
+    for (key, mine), theirs in zip(encoder.named_buffers(), reference.buffers()):
+        assert relative(mine, theirs.double()) < 1e-5, key
+
+
+@pytest.mark.parametrize("mean", [0.0, 30.0])
+def test_statistics_lose_no_digits_to_a_large_mean(mean):
+    bn = nn.BatchNorm2d(24)
+    x = (torch.randn(3, 24, 5, 7) + mean).contiguous(memory_format=torch.channels_last)
+    stats = batch_norm.statistics(x, bn)
+    expected = x.double().transpose(0, 1).flatten(1)
+    torch.testing.assert_close(stats[0].double(), expected.mean(1), rtol=1e-6, atol=1e-6)
+    rstd = (expected.var(1, unbiased=False) + bn.eps).rsqrt()
+    torch.testing.assert_close(stats[1].double(), rstd, rtol=2e-5, atol=0)
+
+
+def test_counters_are_left_at_zero_and_sums_are_reproducible():
+    bn, x = nn.BatchNorm2d(24), images(3, 9, 24)
+    first, second = batch_norm.statistics(x, bn), batch_norm.statistics(x, bn)
+    assert torch.equal(first, second)
+    assert not batch_norm.counter(x.device, 1).any()
+
+
+def test_one_output_alone_may_be_used():
+    """The last unit's second output has no use: its gradient does not come."""
+    encoder = encoder_of("resnet18", 16)
+    fused_features(encoder, plan(encoder), images(2, 16), torch.float32).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
+
+
+def test_plain_resnets_are_fused_and_keep_their_names():
+    encoder = build_encoder("resnet18", 32)
+    assert isinstance(encoder, FusedResNet)
+    assert set(encoder.state_dict()) == set(timm_model("resnet18").state_dict())
+    copied = copy.deepcopy(encoder)
+    assert isinstance(copied, FusedResNet)
+    x = images(2, 32)
+    torch.testing.assert_close(copied.eval()(x), encoder.eval()(x))
+
+
+def timm_model(name):
+    import timm
+
+    return timm.create_model(name, num_classes=0)
+
+
+@pytest.mark.parametrize("name", ["resnet18d", "resnetaa50", "resnetrs50", "seresnet50"])
+def test_blocks_with_other_parts_are_left_to_timm(name):
+    # resnet18d is fused where its parts allow: its stem and shortcuts are of another kind.
+    assert not isinstance(build_encoder(name, 32), FusedResNet)
+
+
+def test_synchronised_normalisation_is_left_to_torch():
+    encoder = synchronised.synchronise_batch_norm(build_encoder("resnet18", 32), "cpu")
+    assert plan(encoder) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "size"), [("resnet18", 32), ("resnet50", 32), ("resnet18", 96)])
+def test_in_16_bits_no_further_from_the_truth_than_torch(name, size, dtype, monkeypatch):
+    monkeypatch.undo()  # the tiles of real use
+    encoder, x = encoder_of(name, size).cuda(), images(32, size).cuda()
+
+    def under_autocast(model, images):
+        with torch.autocast("cuda", dtype):
+            return model.forward_features(images)
+
+    (fused, found), (reference, expected) = both(copy.deepcopy(encoder), x, under_autocast)
+    encoder.__class__ = ResNet
+    (plain, rounded), _ = both(encoder, x, under_autocast)
+    assert relative(found, expected) < 1.1 * relative(rounded, expected)
+    for mine, torchs, theirs in zip(fused.parameters(), plain.parameters(), reference.parameters()):
+        assert relative(mine.grad, theirs.grad) < 1.5 * relative(torchs.grad, theirs.grad)
