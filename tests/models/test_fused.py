@@ -40,7 +40,7 @@ def both(encoder, x, features):
     reference.__class__ = ResNet
     expected = reference.forward_features(x.double())
     found = features(encoder, x)
-    weights = torch.linspace(-1, 1, expected.numel()).view_as(expected)
+    weights = torch.linspace(-1, 1, expected.numel(), device=x.device).view_as(expected)
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
     return (encoder, found.detach()), (reference, expected.detach())

@@ -9,7 +9,8 @@ from lpjepa.recipes.pieces import PIECES
 from lpjepa.recipes.plots import AXES, WHOLE
 from lpjepa.recipes.plots.mathematics import FUNCTIONS
 from lpjepa.recipes.values import metric, number
-from lpjepa.training.config import FREE_KEYS, identity
+from lpjepa.training import load_config
+from lpjepa.training.config import FREE_KEYS, differing_keys, identity
 
 # Every \label{tab:...} and \label{fig:...} of the paper, main text and appendix.
 PAPER = [
@@ -169,8 +170,33 @@ def test_a_case_is_its_config() -> None:
     assert config_of(long, "small", 5, epochs=55).train.epochs == 1000
     shared = [c for c in catalog()["controllable-sparsity"].cases("small") if c["mu"] == -2 and c["p"] == 1.0]
     assert identity(config_of(shared[0], "small", 5)) == identity(
-        config_of(cases["axes weight 0", -2], "small", 5)
+        config_of(cases["plain loss", -2], "small", 5)
     )
+
+
+def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
+    lengths = lambda names, epochs=None: {
+        job.config.train.epochs for job in plan(select(names), "small", epochs)
+    }
+    assert lengths(["cifar100"]) == {100}
+    assert lengths(["pareto"]) == {30}
+    assert lengths(["pareto", "cifar100"], 20) == {20}
+    assert lengths(["cifar100-mark", "cifar100-long"], 20) == {55, 1000}, "rows keep their own"
+    keys = [identity(job.config) for e in (20, 55, 100) for job in plan(select(["cifar100"]), "small", e)]
+    assert len(set(keys)) == 3 * 24
+
+
+def test_the_exact_preset_differs_from_cifar100_in_the_axes_alone() -> None:
+    exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
+    assert differing_keys(exact, plain) == ["loss.axes_weight"]
+    cases = catalog()["exact-sparsity-preset"].cases("small")
+    assert {(c.group, c["mu"]) for c in cases} == {
+        (group, mu)
+        for group in ("plain loss", "presets:cifar100-exact-sparsity")
+        for mu in (-3, -2, -1, 0, 1)
+    }
+    weights = {config_of(case, "small", 5).loss.axes_weight for case in cases}
+    assert weights == {0.0, exact.loss.axes_weight}
 
 
 def test_rows_set_no_key_that_identity_ignores() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lpjepa.recipes import Places, catalog
+from lpjepa.recipes import Places, catalog, tables
 from lpjepa.recipes.cases import config_of, expand
 from lpjepa.recipes.catalog import Recipe
 from lpjepa.recipes.claims import verdicts
@@ -24,12 +24,15 @@ ROWS: dict[float, tuple[float, float, float] | None] = {
 }
 
 
-def _collected(tests: list[dict[str, Any]]) -> Collected:
+def _collected(tests: list[dict[str, Any]], waiting: bool = False) -> Collected:
+    """The trained rows, or all."""
     recipe = Recipe(
         "x", "table", "x", 0, columns=("encoder", "l0"), claims=({"claim": "c.", "tests": tests},)
     )
     entries = []
     for mu, values in ROWS.items():
+        if values is None and not waiting:
+            continue
         case = expand({"mu": mu, "paper": [68.0, 0.5]}, "cifar100", "small")[0]
         results: tuple[Any, ...] = ()
         if values is not None:
@@ -83,8 +86,46 @@ def test_what_does_not_hold(test: dict[str, Any]) -> None:
 def test_some_of_several_and_what_waits_for_results() -> None:
     waiting = {"kind": "order", "column": "encoder", "higher": {"mu": 1}, "lower": {"mu": 0}}
     assert verdicts(_collected([HOLD[0], FAIL[0]]))[0].word == "partly"
-    assert verdicts(_collected([HOLD[0], waiting]))[0].word == "holds so far"
-    assert verdicts(_collected([waiting]))[0].word == "not measured"
+    assert verdicts(_collected([HOLD[0], waiting], waiting=True))[0].word == "holds so far"
+    assert verdicts(_collected([waiting], waiting=True))[0].word == "not measured"
+    # What is said of all rows holds only so far while one of them waits; what is said of others does hold.
+    for test in HOLD:
+        about_all = test.get("rows") == {} or test["kind"] in ("best", "published", "correlation")
+        (verdict,) = verdicts(_collected([test], waiting=True))
+        assert verdict.word == ("holds so far" if about_all else "holds"), test
+    assert verdicts(_collected([FAIL[0]], waiting=True))[0].word == "does not hold"
+
+
+def _beside_the_plain_loss(tests: list[dict[str, Any]], changes: dict[float, float]) -> Collected:
+    """Rows of a group `axes` whose encoder differs from the plain one's at its mu by `changes`."""
+    recipe = Recipe(
+        "x", "table", "x", 0,
+        columns=("encoder", "change/encoder", "l0_gap"),
+        against={"group": "plain"},
+        claims=({"claim": "c.", "tests": tests},),
+    )  # fmt: skip
+    entries = []
+    for group in ("plain", "axes"):
+        for mu, change in changes.items():
+            case = expand({"mu": mu, "group": group}, "cifar100", "small")[0]
+            accuracy = 0.5 + mu / 100 + (change / 100 if group == "axes" else 0)
+            final = {"encoder_accuracy": accuracy, "l0": 0.02, "l0_predicted": 0.03}
+            entries.append(Entry(case, ({"final": final, "pieces": {}, "scale": "small"},)))
+    return Collected(recipe, "small", tuple(entries), len(entries))
+
+
+def test_changes_are_from_the_row_with_the_same_mu() -> None:
+    loss = {"kind": "no_loss", "column": "encoder", "rows": {"group": "axes"}, "margin": 0.5}
+    found = _beside_the_plain_loss([loss], {-2: -0.4, 0: 1.25})
+    assert found.change(found.entries[2], "encoder") == pytest.approx(-0.4)
+    assert found.change(found.entries[0], "encoder") is None
+    (verdict,) = verdicts(found)
+    assert verdict.word == "holds"
+    assert "-0.40" in verdict.grounds[0]
+    assert verdicts(_beside_the_plain_loss([loss], {-2: -0.6, 0: 1.25}))[0].word == "does not hold"
+    lines = tables.markdown(found).splitlines()
+    assert [line.split("|")[4].strip() for line in lines[2:]] == ["", "", "-0.40", "+1.25"]
+    assert lines[2].split("|")[5].strip() == "0.0100"
 
 
 def test_correlation_is_pearsons() -> None:

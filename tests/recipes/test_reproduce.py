@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import re
+import shutil
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 import torch
 
 from lpjepa._commands import reproduce
-from lpjepa.recipes import Places, Store, catalog, collect, plan, render, sweep, tables
+from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select, sweep, tables
 from lpjepa.recipes.cases import config_of
+from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
-from lpjepa.recipes.sweep import outstanding
+from lpjepa.recipes.sweep import Stopped, _until, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.training.config import identity
 
@@ -76,7 +79,9 @@ def test_a_result_says_where_it_comes_from(tiny) -> None:
     assert content["versions"]["torch"] == torch.__version__
     assert content["hardware"]["device"].startswith("CPU")
     assert content["seed"] == content["config"]["train"]["seed"] == 0
-    assert content["curves"]["epoch"] == [1.0]
+    assert content["curves"]["epoch"] == content["training"]["epoch"] == [1.0]
+    assert {"loss", "l0", "l1", "encoder_train_accuracy"} <= set(content["training"])
+    assert content["images_per_second"] > 0
     assert max(path.stat().st_size for path in paths) < 60_000
     assert not [key for key in content["config"]["train"] if key in ("out", "device", "resume")]
 
@@ -107,8 +112,83 @@ def test_a_sweep_out_of_time_leaves_work_and_goes_on(tmp_path: Path) -> None:
     assert "stopped and saved" in first.text()
     # A job with a checkpoint is taken up before one without.
     others = plan([catalog()["runtime"]], "smoke", changes=changes)
-    order = outstanding([*[job for job in others if job.label.startswith("SIGReg")], *jobs], places)
+    order, _ = outstanding([*[job for job in others if job.label.startswith("SIGReg")], *jobs], places)
     assert identity(order[0].config) == identity(jobs[0].config)
+
+
+def test_what_has_a_result_is_not_trained_again_unless_asked(tiny, tmp_path: Path) -> None:
+    jobs = [
+        job for job in plan([catalog()["nhsic"]], "smoke", changes=tiny.changes) if "measures" in job.pieces
+    ]
+    job, other = jobs[:2]
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    store = Store(places.results, "smoke")
+    result = {**tiny.store.get(job.config), "pieces": {}}
+    store.put(job.config, result)
+    assert outstanding([job, other], places) == ([other], [job])
+    assert outstanding([job, other], places, again=True) == ([job, other], [])
+    assert collect(catalog()["nhsic"], "smoke", store, changes=tiny.changes).found == 0, "it has no measures"
+    summary = sweep([job], places)
+    assert (summary.done, summary.left) == (0, 0)
+    assert "1 lack pieces" in summary.text()
+    shutil.copytree(tiny.places.run_folder(job.config), places.run_folder(job.config))
+    assert outstanding([job], places) == ([job], []), "its checkpoint is there"
+
+
+def test_pieces_have_a_little_longer_than_the_limit(monkeypatch) -> None:
+    def overrun() -> None:
+        with _until(time.time() + 0.05):
+            for _ in range(10):
+                time.sleep(0.05)
+
+    overrun()
+    # The package's `sweep` is the function, not its module.
+    monkeypatch.setitem(_until.__wrapped__.__globals__, "GRACE", 0.05)  # type: ignore[attr-defined]
+    with pytest.raises(Stopped):
+        overrun()
+
+
+def test_no_training_is_begun_that_will_not_end(tmp_path: Path, monkeypatch) -> None:
+    begun = []
+
+    def train(job, *_) -> None:
+        begun.append(job.config.train.epochs)
+        time.sleep(0.5)
+
+    monkeypatch.setattr("lpjepa.recipes.one_run.finish_job", train)
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    short, long = (plan([catalog()["cifar100"]], "smoke", epochs)[0] for epochs in (1, 1000))
+    summary = sweep([short, long], places, minutes=1.0, whole=True, say=lambda line: None)
+    assert begun == [1]
+    assert (summary.done, summary.left, summary.left_epochs) == (1, 1, 1000)
+
+
+def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    resets: list[None] = []
+    monkeypatch.setattr("torch._dynamo.reset", lambda: resets.append(None))
+    monkeypatch.setattr(one_run, "_compiled_for", [""])
+    for job in plan(select(["cifar100", "necessity", "eigenvectors", "exact-sparsity"]), "small"):
+        one_run._share_compiled(job.config)
+    assert resets == [], "target, method, weights, directions and length change nothing"
+    sizes = [job.config for job in plan(select(["batch-size"]), "small")][:7]
+    for config in sizes:
+        one_run._share_compiled(config)
+    assert len(resets) == 7
+    one_run._share_compiled(sizes[-1])
+    assert len(resets) == 7
+
+
+def test_features_of_the_own_source_are_computed_once(tiny) -> None:
+    job = plan([catalog()["violins"]], "smoke", changes=tiny.changes)[0]
+    subject = Subject(tiny.places.run_folder(job.config), tiny.places, "cpu")
+    downstream = tiny.places.transfer_sources()
+    assert subject.own_source == downstream["digits"]
+    assert subject.features(downstream["digits"], "test") is subject.val
+    assert subject.features(downstream["rotated"], "test") is not subject.val
+    again = Subject(tiny.places.run_folder(job.config), tiny.places, "cpu")
+    assert again.val_images is subject.val_images
 
 
 def test_two_processes_share_the_work(tmp_path: Path) -> None:
@@ -136,7 +216,7 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) -> 
     jobs = plan([catalog()["cifar100-mark"]], "small")
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     assert summary.done == 0
-    assert "RGN_1.0(0, σ_GN) seed 5 (cifar100-mark)" in summary.messages[0]
+    assert "RGN_1.0(0, σ_GN) seed 5 (cifar100-mark, 55 epochs, " in summary.messages[0]
 
 
 def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:
@@ -158,6 +238,23 @@ def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:
     assert (tmp_path / "out" / "small" / "bisection.svg").is_file()
     with pytest.raises(ValueError, match="--scal: there is no such flag"):
         reproduce.run(["bisection", "--scal", "small"])
+
+
+def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, capsys) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def train(job, *_) -> None:
+        asked.append((job.config.train.seed, job.config.train.epochs))
+
+    monkeypatch.setattr("lpjepa.recipes.one_run.finish_job", train)
+    folders = [f"--{name}={tmp_path / name}" for name in ("results", "work", "out")]
+    command = ["cifar100", "--scale", "small", *folders, "--train-only"]
+    assert reproduce.run([*command, "--seeds", "6", "--epochs", "20"]) == 0
+    assert asked == [(6, 20)] * 12
+    assert "12 trainings finished" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="nothing would be done"):
+        reproduce.run([*command, "--render-only"])
 
 
 def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path, monkeypatch) -> None:
@@ -182,10 +279,71 @@ def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path,
     assert "| 50.00 | 45.40 | 39.00 | 40.30 |" in page
     assert "**partly**" in page
     assert "50.00 for 47.7 or more; 39.00 for 40.3 or more" in page
-    assert "lpjepa reproduce cifar100 --scale small" in page.split("## Not yet run")[1]
+    assert "lpjepa reproduce cifar100 --scale small" in page.split("## Not run yet")[1]
     assert (tmp_path / "docs" / "results" / "densities.svg").is_file()
     for link in re.findall(r"\]\((results/[^)]+)\)", page):
         assert (tmp_path / "docs" / link).is_file()
+
+
+def _store_made_up(folder: Path, names: list[str], epochs: int | None = None, skip: int = 0) -> Store:
+    """A store of the small scale with plausible numbers for all trainings of the recipes but the last few."""
+    store = Store(folder, "small")
+    jobs = plan(select(names), "small", epochs)
+    for job in jobs[: len(jobs) - skip]:
+        final = {
+            "encoder_accuracy": 0.5,
+            "projector_accuracy": 0.4,
+            "l0": 0.3,
+            "l1": 0.2,
+            "l0_predicted": 0.3,
+        }
+        store.put(
+            job.config,
+            {
+                "config": _as_dict(job.config),
+                "seed": job.config.train.seed,
+                "hardware": {"device": "CPU"},
+                "versions": {"torch": "2", "lpjepa": "0"},
+                "seconds": 1.0,
+                "final": final,
+                "curves": {},
+                "pieces": {},
+            },
+        )
+    return store
+
+
+def test_documentation_of_partial_results_and_of_two_lengths(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import results
+
+    monkeypatch.setattr(results, "catalog", lambda: {n: catalog()[n] for n in ("cifar100", "nhsic", "vit")})
+    monkeypatch.setattr(results, "README_FIGURE", "none")
+    _store_made_up(tmp_path / "results", ["cifar100"], skip=9)  # 15 of 24: three rows with two seeds
+    _store_made_up(tmp_path / "results", ["cifar100"], epochs=20)
+    _store_made_up(tmp_path / "results", ["vit"], epochs=7, skip=13)
+    places = {"small": Places(tmp_path / "w", tmp_path / "results", tmp_path, "small")}
+    page = results.write_docs(places, tmp_path / "docs").read_text(encoding="utf-8")
+    assert page.index("### At the small scale, 100 epochs") < page.index("### At the small scale, 20 epochs")
+    assert "15 of 24 trainings" in page
+    assert "9 rows with one seed so far; 100 epochs; seeds 5, 6" in page
+    assert "24 of 24 trainings" in page
+    waiting = page.split("## Not run yet")[1]
+    assert "reproduce nhsic" in waiting, "its trainings are there, its measures are not"
+    assert "reproduce vit" in waiting, "one training of another length is no table"
+
+
+def test_the_readme_shows_accuracy_against_sparsity(tmp_path: Path) -> None:
+    from lpjepa.recipes import results
+
+    recipe = catalog()[results.README_FIGURE]
+    store = _store_made_up(tmp_path, [recipe.name], skip=13)
+    assert results.readme_figure(results.lengths(recipe, "small", store), tmp_path / "figures") is None
+    assert not (tmp_path / "figures").exists()
+    store = _store_made_up(tmp_path, [recipe.name])
+    path = results.readme_figure(results.lengths(recipe, "small", store), tmp_path / "figures")
+    assert path is not None
+    assert path.name == "accuracy-sparsity.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def _as_dict(config) -> dict:

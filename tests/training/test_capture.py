@@ -59,6 +59,23 @@ def test_compiled_and_captured_with_every_optimizer_option(tmp_path):
     torch.testing.assert_close(found[0][:4], found[1][:4], rtol=2e-2, atol=0)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"method": "lejepa"},
+        {"method": "vicreg"},
+        {"method": "ncl"},
+        {"axes_weight": 0.5},
+        *({"directions": kind, "num_slices": 256} for kind in ("eigen", "orthogonal", "hadamard")),
+    ],
+)
+def test_every_objective_is_compiled_and_captured(tmp_path, monkeypatch, loss):
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)  # the network, which others test
+    found = curves(tmp_path, 1, {"loss": loss}, compiled=True)
+    torch.testing.assert_close(found[0], found[1], rtol=5e-2, atol=1e-4)
+
+
 def test_a_cpu_cannot_capture(tmp_path):
     changes = {"train": {"epochs": 1, "device": "cpu", "capture": True, "out": str(tmp_path / "run")}}
     with pytest.raises(ValueError, match=r"train\.capture"):

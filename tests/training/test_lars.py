@@ -66,39 +66,118 @@ def test_negative_settings_are_refused():
             LARS([torch.nn.Parameter(torch.ones(1))], **{"lr": 0.1, name: -1.0})
 
 
+def _parameters(shapes, device):
+    """The same parameters twice, as leaves: among them one in channels-last order and one of zeros."""
+    starts = [torch.randn(shape) for shape in shapes]
+    starts[2] = starts[2].contiguous(memory_format=torch.channels_last)
+    starts[3].zero_()
+    return [[torch.nn.Parameter(start.to(device, copy=True)) for start in starts] for _ in range(2)]
+
+
 @pytest.mark.parametrize("clip", [True, False])
-def test_kernels_take_the_steps_of_the_operations(monkeypatch, clip):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_kernels_take_the_steps_of_the_operations(monkeypatch, clip, scaled):
     """In Triton's interpreter where there is no GPU; parameters of one chunk and of several."""
     kernels = pytest.importorskip("lpjepa.training._lars_kernels")
     monkeypatch.setattr(kernels, "CHUNK", 16)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = [(5, 3), (7,), (4, 2, 3, 3), (3, 3), (2, 2)]
-    starts = [torch.randn(shape) for shape in shapes]
-    starts[2] = starts[2].contiguous(memory_format=torch.channels_last)
-    starts[3].zero_()
-    both = [[torch.nn.Parameter(start.to(device, copy=True)) for start in starts] for _ in range(2)]
+    both = _parameters([(5, 3), (7,), (4, 2, 3, 3), (3, 3), (2, 2)], device)
     plain, fused = (LARS(params, lr=torch.tensor(0.3, device=device), clip=clip) for params in both)
-    monkeypatch.setattr(plain, "_move_by_kernels", lambda group, params: False)
+    monkeypatch.setattr(plain, "_table", lambda group, params: None)
     table = kernels.build_table(both[1], True)
+    monkeypatch.setattr(fused, "_table", lambda group, params: table)
     for step in range(4):
-        found_inf = torch.tensor(float(step == 2), device=device)
-        for mine, other in zip(*both):
+        fused.found_inf = torch.tensor(float(step == 2), device=device)
+        plain.found_inf = fused.found_inf
+        factor = 1.0
+        if scaled:
+            factor = 2.0 ** (step + 1)
+            fused.grad_scale = torch.tensor(factor, device=device)
+        for mine in both[0]:
             mine.grad = torch.randn_like(mine)
             if step == 2:
                 mine.grad[0] = torch.inf
-            other.grad = mine.grad.clone()
         both[0][4].grad.zero_()
-        both[1][4].grad.zero_()
-        plain.found_inf = found_inf
+        for mine, other in zip(*both):
+            other.grad = mine.grad * factor
+        if step % 2:  # what the step does by itself else
+            norms = fused.gradient_norms(both[1])
+            expected = torch.stack([p.grad.double().norm() for p in both[1]])
+            torch.testing.assert_close(norms.double(), expected, rtol=1e-6, atol=0)
         plain.step()
-        for p in both[1]:
-            fused.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
-        velocities = [fused.state[p]["momentum_buffer"] for p in both[1]]
-        assert kernels.applies(both[1], velocities)
-        kernels.move(table, both[1], velocities, fused.param_groups[0], found_inf)
+        fused.step()
         for mine, other in zip(*both):
             torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-6)
             assert mine.isfinite().all()
+
+
+def test_gradient_scale_divides_the_gradients_of_the_operations():
+    """Twice the gradient with scale two is the same step, in the parameters' own precision."""
+    start, gradient = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    moved = []
+    for scale in (None, 2.0):
+        w = torch.nn.Parameter(start.clone())
+        optimizer = LARS([w], lr=0.1)
+        w.grad = gradient * (scale or 1.0)
+        if scale is not None:
+            optimizer.grad_scale = torch.tensor(scale)
+        optimizer.step()
+        moved.append(w.detach())
+    assert not torch.equal(moved[0], start)
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-14, atol=0)
+
+
+def test_norms_are_measured_only_where_kernels_move_these_parameters(monkeypatch):
+    kernels = pytest.importorskip("lpjepa.training._lars_kernels")
+    a, b = (torch.nn.Parameter(torch.randn(3)) for _ in range(2))
+    a.grad, b.grad = torch.randn(3), torch.randn(3)
+    optimizer = LARS([a, b], lr=0.1)
+    assert optimizer.gradient_norms([a, b]) is None  # no GPU, no kernels
+    build = lambda group, params: kernels.build_table(params, True)
+    monkeypatch.setattr(optimizer, "_table", build)
+    assert optimizer.gradient_norms([b, a]) is None
+    assert optimizer.gradient_norms([a]) is None
+    two_groups = LARS([{"params": [a]}, {"params": [b]}], lr=0.1)
+    monkeypatch.setattr(two_groups, "_table", build)
+    assert two_groups.gradient_norms([a, b]) is None
+    if not torch.cuda.is_available():
+        norms = optimizer.gradient_norms([a, b])
+        torch.testing.assert_close(norms, torch.stack([a.grad.norm(), b.grad.norm()]))
+
+
+def test_a_captured_step_has_a_table_of_its_own_filled_once_afterwards(monkeypatch):
+    from lpjepa.training.lars import tables_sent_after_capture
+
+    kernels = pytest.importorskip("lpjepa.training._lars_kernels")
+    p = torch.nn.Parameter(torch.randn(4))
+    velocity = torch.zeros(4)
+    table = kernels.build_table([p], True)
+    p.grad = in_eager = torch.randn(4)
+    table.point_to([p], [velocity])
+    plain = table.rows
+    assert plain[0, :3].tolist() == [p.data_ptr(), in_eager.data_ptr(), velocity.data_ptr()]
+    monkeypatch.setattr(kernels, "_capturing", lambda tensor: True)
+    p.grad = in_graph = torch.randn(4)
+    with tables_sent_after_capture():
+        table.point_to([p], [velocity])
+        captured = table.rows
+        captured.zero_()
+        table.point_to([p], [velocity])  # the same addresses: nothing new
+        assert table.rows is captured
+        assert captured is not plain
+        assert captured[0, 1] == 0  # nothing is copied while the graph is recorded
+    assert captured[0, 1] == in_graph.data_ptr()
+    monkeypatch.setattr(kernels, "_capturing", lambda tensor: False)
+    for p.grad in (in_eager, torch.randn(4)):
+        table.point_to([p], [velocity])
+        assert table.rows is plain
+        assert plain[0, 1] == p.grad.data_ptr()
+    assert captured[0, 1] == in_graph.data_ptr()  # what replays read is as it was
+    monkeypatch.setattr(kernels, "_capturing", lambda tensor: True)
+    p.grad = torch.randn(4)
+    table.point_to([p], [velocity])  # whoever captures without the context gets the copy in the graph
+    assert table.rows[0, 1] == p.grad.data_ptr()
+    assert captured[0, 1] == in_graph.data_ptr()
 
 
 def test_kernels_refuse_what_they_would_misread():

@@ -7,9 +7,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from lpjepa.distributions import RectifiedGeneralizedGaussian
+from lpjepa.training.assembly import Assembly
 from lpjepa.training.display import Lines, summary
 from lpjepa.training.health import Health
 from lpjepa.training.journal import Journal, read_journal
+from lpjepa.training.layers import load_config
 from lpjepa.training.monitors import Features, measure
 from lpjepa.training.precision import LossScale
 from lpjepa.training.probes import OnlineProbes, frozen_probe_accuracy
@@ -31,11 +33,11 @@ def test_loss_scale_follows_torchs_grad_scaler():
         theirs.update()
         b.grad = None
         ours((b * factor).sum()).backward()
-        norms, found_inf = ours.unscale([b.grad], b.grad.norm().reshape(1))
+        norms, found_inf = ours.unscale(b.grad.norm().reshape(1))
         if not bool(found_inf):
             assert norms.item() == pytest.approx(2 * factor)  # of four entries `factor`, without the scale
             with torch.no_grad():
-                b.sub_(0.1 * b.grad)
+                b.sub_(0.1 * b.grad / ours.scale)
         ours.update(found_inf)
         assert ours.scale.item() == theirs.get_scale()
         torch.testing.assert_close(a, b)
@@ -43,12 +45,11 @@ def test_loss_scale_follows_torchs_grad_scaler():
 
 def test_health_keeps_the_first_bad_step_and_its_first_part():
     health = Health(CPU)
+    health.expect(["features", "loss", "gradient of a"])
     for step in range(5):
         health.step.fill_(10 + step)
-        health.look("features", torch.tensor([1.0, math.inf if step == 3 else 0.0]))
-        health.look("loss", torch.tensor(math.nan if step >= 2 else 0.0))
-        health.look_at_gradients(torch.tensor([1.0, math.nan if step >= 2 else 1.0]))
-        health.close_step(["gradient of a", "gradient of b"])
+        bad = math.nan if step >= 2 else 0.0
+        health.close_step(torch.tensor([math.inf if step == 3 else 0.0, bad, bad]))
         assert (health.verdict() is None) == (step < 2)
     assert health.verdict() == (12, "loss")
 
@@ -56,9 +57,13 @@ def test_health_keeps_the_first_bad_step_and_its_first_part():
 def test_health_of_a_step_that_stopped_midway():
     health = Health(CPU)
     health.step.fill_(7)
-    health.look("views", torch.ones(2))
+    fine, bad = torch.ones(2), torch.tensor([1.0, math.nan])
+    health.stop_midway({"views": fine, "encoder features": fine})
     assert health.verdict() is None
-    health.look("encoder features", torch.tensor([math.nan]))
+    health.stop_midway({"views": fine, "encoder features": bad})
+    assert health.verdict() == (7, "encoder features")
+    health.step.fill_(8)
+    health.stop_midway({"views": bad, "encoder features": bad})
     assert health.verdict() == (7, "encoder features")
 
 
@@ -239,3 +244,16 @@ def test_a_device_that_is_not_here_is_one_sentence(monkeypatch):
     assert pick_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(ValueError, match="cuda:2 was asked for, and this machine has 2 GPUs"):
         pick_device("cuda:2")
+
+
+def test_advice_is_for_gpus_whose_step_is_not_captured():
+    def advice(device, world=1, **train):
+        config = load_config("presets:digits", {"train": train})
+        # None of the other parts is looked at.
+        return Assembly(config, torch.device(device), *[None] * 7).advice(world)
+
+    assert "--train.capture true --train.compile true" in advice("cuda")
+    assert advice("cuda", capture=True) is not None
+    assert advice("cuda", capture=True, compile=True) is None
+    assert advice("cuda", world=2) is None
+    assert advice("cpu") is None

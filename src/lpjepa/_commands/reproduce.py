@@ -17,8 +17,14 @@ class Arguments:
     """Trainings at once on one device."""
     minutes: float | None = None
     """Stop cleanly after this time; the same command goes on."""
+    whole: bool = False
+    """Begin no training that will not end within the minutes, where what is saved would be lost."""
+    again: bool = False
+    """Train anew what has a result that lacks pieces (transfer sets that came later) and no checkpoint."""
     epochs: int | None = None
-    """Epochs instead of those of the scale."""
+    """Epochs instead of those of the recipe and scale."""
+    seeds: tuple[int, ...] = ()
+    """Train these of the recipe's seeds only."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
     data_root: Path = Path("data")
@@ -31,6 +37,8 @@ class Arguments:
     """Folder of the rendered tables and figures."""
     render_only: bool = False
     """Train nothing; show what there is."""
+    train_only: bool = False
+    """Render nothing: on a machine that is lent by the minute."""
     docs: Path | None = None
     """Write results.md and its pictures into this folder, from the results of the small and paper scales."""
 
@@ -54,25 +62,28 @@ def run(arguments: list[str]) -> int:
         scale: Places(chosen.work, chosen.results, chosen.data_root, scale)
         for scale in ("smoke", "small", "paper")
     }
-    if chosen.docs is not None:
-        print(results.write_docs({s: places_of[s] for s in results.DOCUMENTED}, chosen.docs))
-        return 0
-    if not names:
+    if chosen.render_only and chosen.train_only:
+        raise ValueError("--render-only --train-only: nothing would be done; leave one of them out")
+    if not names and chosen.docs is None:
         print(results.listing(places_of))
         return 0
     recipes, places = select(names), places_of[chosen.scale]
     status = 0
-    if not chosen.render_only:
+    if names and not chosen.render_only:
+        jobs = plan(recipes, chosen.scale, chosen.epochs)
+        jobs = [job for job in jobs if not chosen.seeds or job.config.train.seed in chosen.seeds]
         summary = sweep(
-            plan(recipes, chosen.scale, chosen.epochs), places, chosen.jobs, chosen.minutes, chosen.device
+            jobs, places, chosen.jobs, chosen.minutes, chosen.device, whole=chosen.whole, again=chosen.again
         )
         print(summary.text())
         status = 1 if summary.messages else 0
     else:
         places.prepare()
     store = Store(chosen.results, chosen.scale)
-    for recipe in recipes:
+    for recipe in recipes if not chosen.train_only else []:
         collected = collect(recipe, chosen.scale, store, chosen.epochs)
         page, *others = render(collected, places, chosen.out / chosen.scale)
         print(f"{page} ({collected.found} of {collected.wanted} trainings)", *others)
+    if chosen.docs is not None:
+        print(results.write_docs({s: places_of[s] for s in results.DOCUMENTED}, chosen.docs))
     return status

@@ -27,6 +27,7 @@ from lpjepa.training.config import Config
 from lpjepa.training.layers import replace
 from lpjepa.training.optimizers import set_rate
 from lpjepa.training.precision import autocast
+from lpjepa.training.reading import through_compiler
 
 # (captured, compiled) by name; a CPU has only the first.
 KINDS = {"eager": (False, False), "captured": (True, False), "captured, compiled": (True, True)}
@@ -200,19 +201,22 @@ def compare(losses: dict[str, list[float]], precision: str) -> dict[str, Any]:
 def bare_encoder(assembly: Assembly, kind: str) -> Callable[[], object]:
     """Forward and backward of the step's own encoder on as many random views as a step has."""
     config, device = assembly.config, assembly.device
+    capture, compiled = KINDS[kind]
     encoder = assembly.step.trainee.model.encoder
     parameters = [p for p in encoder.parameters() if p.requires_grad]
+    # The step's own module is compiled with all that stands around it; by itself it is another graph.
+    encode = through_compiler(encoder) if compiled else encoder
     views, size = config.views.num_views * config.train.batch_size, config.views.size
     x_BCHW = torch.randn(views, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
 
     def once() -> None:
         for _ in range(config.optim.accumulate):
             with autocast(device, config.train.precision):
-                h_BE = encoder(x_BCHW)
+                h_BE = encode(x_BCHW)
             # Gradients are returned, not kept: the step's own stay as they are.
             torch.autograd.grad(h_BE, parameters, torch.ones_like(h_BE), allow_unused=True)
 
-    return captured(once) if KINDS[kind][0] else once
+    return captured(once) if capture else once
 
 
 def import_seconds() -> float:

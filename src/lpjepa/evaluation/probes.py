@@ -3,7 +3,8 @@
 Both protocols are the paper's: "Transfer evaluation protocol" (`adam`) and "Continuous mapping theorem
 evaluation" (`sgd`). Probes of the same shape are one batched model: their weights are stacked, (P, F, C),
 and every step is one batched product for all of them. A probe's start and the order of its samples come
-from its own seed, so it learns the same whether it is trained alone or with others.
+from its own seed, so it learns the same whether it is trained alone or with others. On a GPU, where launching
+a step takes longer than computing it, spans of steps are recorded as CUDA graphs and replayed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lpjepa.evaluation._graphs import Replayed, recorder_for
 from lpjepa.evaluation.features import require_finite
+
+SPAN_STEPS = 32  # steps in a CUDA graph: enough to hide its launch, few enough to hold their features
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,9 @@ def train_probes(
             if progress is not None:
                 progress(finished + epoch, len(groups) * protocol.epochs)
 
-        results.update(zip(positions, _train_group(group, classes, protocol, on, report)))
+        trained = _Group(group, classes, protocol, on)
+        trained.train(report)
+        results.update(zip(positions, trained.results()))
     return [results[p] for p in range(len(jobs))]
 
 
@@ -123,68 +130,107 @@ def _check(job: ProbeJob) -> int:
     return 1 + max(int(job.train_labels.max()), int(job.test_labels.max()))
 
 
-def _train_group(
-    group: list[ProbeJob],
-    classes: int,
-    protocol: ProbeProtocol,
-    device: torch.device,
-    report: Callable[[int], None],
-) -> list[ProbeResult]:
-    size, features = group[0].size(), group[0].train.shape[1]
-    # Jobs that share a tensor (several draws of one split) share its copy on the device.
-    moved: dict[int, Tensor] = {}
-    move = lambda x: moved.setdefault(id(x), x.to(device))
-    trains = [move(job.train) for job in group]
-    labels = [move(job.train_labels) for job in group]
-    indices = [torch.arange(size) if job.indices is None else job.indices.cpu() for job in group]
-    standard = _standardization(trains, indices) if protocol.standardize else None
+class _Group:
+    """Probes of equal shape as one model, and the training of it."""
 
-    generators = [torch.Generator().manual_seed(job.seed) for job in group]
-    bound = 1 / math.sqrt(features)  # as torch.nn.Linear starts
-    uniform = lambda *shape: (
-        torch.stack([torch.rand(*shape, generator=g) * 2 - 1 for g in generators]) * bound
-    )
-    weight_PFC = uniform(features, classes).to(device).requires_grad_()
-    bias_P1C = uniform(1, classes).to(device).requires_grad_()
-    optimizer: torch.optim.Optimizer
-    if protocol.optimizer == "adam":
-        optimizer = torch.optim.Adam(
-            [weight_PFC, bias_P1C], lr=protocol.lr, weight_decay=protocol.weight_decay
-        )
-    else:
-        optimizer = torch.optim.SGD(
-            [weight_PFC, bias_P1C], lr=protocol.lr, momentum=0.9, weight_decay=protocol.weight_decay
-        )
+    def __init__(self, jobs: list[ProbeJob], classes: int, protocol: ProbeProtocol, device: torch.device):
+        self.jobs, self.protocol, self.device = jobs, protocol, device
+        self.size, features = jobs[0].size(), jobs[0].train.shape[1]
+        # Jobs that share a tensor (several draws of one split) share its copy on the device.
+        self._moved: dict[int, Tensor] = {}
+        self.trains = [self._move(job.train) for job in jobs]
+        self.labels = [self._move(job.train_labels) for job in jobs]
+        every = torch.arange(self.size)
+        self.indices = [every if job.indices is None else job.indices.cpu() for job in jobs]
+        self.standard = _standardization(self.trains, self.indices) if protocol.standardize else None
 
-    for epoch in range(protocol.epochs):
-        if protocol.cosine:
-            lr = protocol.lr * (1 + math.cos(math.pi * epoch / protocol.epochs)) / 2
-            optimizer.param_groups[0]["lr"] = lr
-        orders = [i[torch.randperm(size, generator=g)] for i, g in zip(indices, generators)]
-        order_PN = torch.stack(orders).to(device, non_blocking=True)
-        for batch_PB in order_PN.split(protocol.batch_size, dim=1):
-            x_PBF = torch.stack([x[batch] for x, batch in zip(trains, batch_PB)])
-            y_PB = torch.stack([y[batch] for y, batch in zip(labels, batch_PB)])
-            if standard is not None:
-                x_PBF = (x_PBF - standard[0]) * standard[1]
-            logits_PBC = torch.baddbmm(bias_P1C, x_PBF, weight_PFC)
+        self.generators = [torch.Generator().manual_seed(job.seed) for job in jobs]
+        bound = 1 / math.sqrt(features)  # as torch.nn.Linear starts
+        uniform = lambda *shape: (
+            torch.stack([torch.rand(*shape, generator=g) * 2 - 1 for g in self.generators]) * bound
+        )
+        self.weight_PFC = uniform(features, classes).to(device).requires_grad_()
+        self.bias_P1C = uniform(1, classes).to(device).requires_grad_()
+        self.optimizer = _optimizer([self.weight_PFC, self.bias_P1C], protocol)
+
+    def train(self, report: Callable[[int], None]) -> None:
+        advance = Replayed(self.advance, recorder_for(self.device))
+        span = _span(self.size, self.protocol.batch_size, advance.recorder is not None)
+        for epoch in range(self.protocol.epochs):
+            if self.protocol.cosine:
+                lr = self.protocol.lr * (1 + math.cos(math.pi * epoch / self.protocol.epochs)) / 2
+                _set_rate(self.optimizer, lr)
+            for order_Pn in self._order().split(span, dim=1):
+                advance(order_Pn)
+            report(epoch + 1)
+
+    def _order(self) -> Tensor:
+        """The samples (P, N) of the next epoch, in the order in which each probe sees them."""
+        orders = [i[torch.randperm(self.size, generator=g)] for i, g in zip(self.indices, self.generators)]
+        order_PN = torch.stack(orders)
+        # From pinned memory, or the host would wait here for the epoch before.
+        pinned = order_PN.pin_memory() if self.device.type == "cuda" else order_PN
+        return pinned.to(self.device, non_blocking=True)
+
+    def advance(self, order_Pn: Tensor) -> None:
+        """The steps on these samples, in this order. Only device tensors change: it can be recorded."""
+        x_PnF = torch.stack([x[rows] for x, rows in zip(self.trains, order_Pn)])
+        y_Pn = torch.stack([y[rows] for y, rows in zip(self.labels, order_Pn)])
+        if self.standard is not None:
+            x_PnF = (x_PnF - self.standard[0]) * self.standard[1]
+        parameters = [self.weight_PFC, self.bias_P1C]
+        batch_size = self.protocol.batch_size
+        for x_PBF, y_PB in zip(x_PnF.split(batch_size, dim=1), y_Pn.split(batch_size, dim=1)):
+            logits_PBC = torch.baddbmm(self.bias_P1C, x_PBF, self.weight_PFC)
             # The mean over a probe's batch, summed over probes: their gradients do not touch each other.
-            loss = (
-                F.cross_entropy(logits_PBC.flatten(0, 1), y_PB.flatten(), reduction="sum") / batch_PB.shape[1]
-            )
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-        report(epoch + 1)
+            loss = F.cross_entropy(logits_PBC.flatten(0, 1), y_PB.flatten(), reduction="sum") / y_PB.shape[1]
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+                parameter.grad = gradient
+            self.optimizer.step()
 
-    with torch.no_grad():
-        weight, bias = weight_PFC, bias_P1C
-        if standard is not None:  # folded into the weights: what comes back works on the features as they are
-            weight = weight_PFC * standard[1].mT
-            bias = bias_P1C - standard[0] @ weight
+    @torch.no_grad()
+    def results(self) -> list[ProbeResult]:
+        weight, bias = self.weight_PFC, self.bias_P1C
+        if self.standard is not None:  # folded into the weights: they then work on the features as they are
+            weight = self.weight_PFC * self.standard[1].mT
+            bias = self.bias_P1C - self.standard[0] @ weight
         return [
-            _test(move(job.test), move(job.test_labels), weight[p], bias[p, 0]) for p, job in enumerate(group)
+            _test(self._move(job.test), self._move(job.test_labels), weight[p], bias[p, 0])
+            for p, job in enumerate(self.jobs)
         ]
+
+    def _move(self, x: Tensor) -> Tensor:
+        return self._moved.setdefault(id(x), x.to(self.device))
+
+
+def _optimizer(parameters: list[Tensor], protocol: ProbeProtocol) -> torch.optim.Optimizer:
+    """The protocol's optimizer; on a GPU one kernel a step, with a rate that a recorded step reads anew."""
+    gpu = parameters[0].is_cuda
+    rate: Any = torch.tensor(protocol.lr, device=parameters[0].device) if gpu else protocol.lr
+    fused = True if gpu else None
+    decay = protocol.weight_decay
+    if protocol.optimizer == "adam":
+        return torch.optim.Adam(parameters, rate, weight_decay=decay, fused=fused, capturable=gpu)
+    return torch.optim.SGD(parameters, rate, momentum=0.9, weight_decay=decay, fused=fused)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    (group,) = optimizer.param_groups
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
+
+
+def _span(size: int, batch_size: int, recorded: bool) -> int:
+    """Samples that are fetched, and stepped through, at a time: a batch, or many where they are recorded.
+
+    Spans of an epoch are as equal as whole batches allow: all but the last have one shape, one graph.
+    """
+    if not recorded:
+        return batch_size
+    steps = math.ceil(size / batch_size)
+    return batch_size * math.ceil(steps / math.ceil(steps / SPAN_STEPS))
 
 
 def _standardization(trains: list[Tensor], indices: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +13,8 @@ from typing import Any
 from lpjepa.recipes.cases import Case, expand, for_scale, read_yaml, scale_of
 
 KINDS = ("table", "figure")
+# Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end.
+OURS = re.compile(r"_theory$|_gap$|_frozen$|^change/")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Recipe:
         panels: of a figure, each with `plot` (see `plots`) and its options.
         pieces: what must be computed on the trained models besides the training's own numbers.
         seeds: by scale, where they differ from those of the scale.
+        epochs: likewise; a sweep over many trainings may do with fewer than a table of accuracies.
+        against: the rows that `change/COLUMN` is counted from, each for those with its mu.
         alone: time is measured, so nothing else may run on the device.
         claims: see `claims`.
         reported: numbers that the paper gives in its text.
@@ -42,6 +47,8 @@ class Recipe:
     panels: tuple[Mapping[str, Any], ...] = ()
     pieces: tuple[str, ...] = ()
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    against: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = False
     transpose: bool = False
     claims: tuple[Mapping[str, Any], ...] = ()
@@ -55,6 +62,10 @@ class Recipe:
     def seeds_at(self, scale: str) -> list[int]:
         return list(self.seeds.get(scale, scale_of(scale)["seeds"]))
 
+    def epochs_at(self, scale: str) -> int | None:
+        """Epochs in place of those of the base, or None; rows that set their own keep them."""
+        return self.epochs.get(scale)
+
     def columns_at(self, scale: str) -> list[str]:
         """The columns; `transfer/*/...` stands for one a data set of the scale, then their mean."""
         found: list[str] = []
@@ -67,7 +78,7 @@ class Recipe:
 
     def paper_columns(self) -> list[str]:
         """The columns that `paper` in a row counts, which are those of the paper's scale."""
-        return [column for column in self.columns_at("paper") if not column.endswith("_theory")]
+        return [column for column in self.columns_at("paper") if not OURS.search(column)]
 
     def published(self, case: Case, column: str, scale: str = "paper") -> Any:
         """The paper's value of a case in a column, or None; `avg.` over the data sets that the scale has."""

@@ -14,6 +14,7 @@ A claim has a sentence and a list of tests; a row is named by its fields, such a
 | rising | the column rises along a field |
 | ratio | the quotient of two rows is `at_most` |
 | correlation | of two columns over the rows, `at_least` |
+| no_loss | each row's `change` from its row of `against` is above -`margin` |
 | steeper | the fall from `through` to `to` is larger than that from `from` to `through` |
 """
 
@@ -57,6 +58,8 @@ def _judge(claim: Mapping[str, Any], collected: Collected) -> Verdict:
             outcomes.append(TESTS[test["kind"]](collected, test))
         except NotMeasured:
             missing += 1
+        else:
+            missing += _waits(collected, test)
     grounds = tuple(text for _, text in outcomes)
     held = sum(ok for ok, _ in outcomes)
     if not outcomes:
@@ -66,6 +69,14 @@ def _judge(claim: Mapping[str, Any], collected: Collected) -> Verdict:
     else:
         word = "partly" if held else "does not hold"
     return Verdict(claim["claim"], word, grounds)
+
+
+def _waits(collected: Collected, test: Test) -> bool:
+    """Whether rows that a test is about have no results yet, so that what it found may change."""
+    conditions = [test[key] for key in ("rows", "of", "against") if key in test]
+    if test["kind"] in OVER_ALL and "rows" not in test:
+        conditions.append({})
+    return any(not entry.results for condition in conditions for entry in collected.where(condition))
 
 
 def _value(entry: Entry, column: str) -> float:
@@ -202,12 +213,24 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
         return 0.0
 
 
+def _no_loss(collected: Collected, test: Test) -> Outcome:
+    column = test["column"]
+    known = [(collected.change(entry, column), entry) for entry in collected.where(test.get("rows"))]
+    changes = [(change, entry) for change, entry in known if change is not None]
+    if not changes:
+        raise NotMeasured(column)
+    worst, entry = min(changes, key=lambda pair: pair[0])
+    text = f"{column}: {len(changes)} rows, worst {entry.case.label} {worst:+.2f}"
+    return worst >= -test["margin"], text
+
+
 def _steeper(collected: Collected, test: Test) -> Outcome:
     column, rows = test["column"], test.get("rows", {})
     a, b, c = (_value(_one(collected, {**rows, **test[key]}), column) for key in ("from", "through", "to"))
     return b - c > a - b, f"{_shown(a, column)}, then {_shown(b, column)}, then {_shown(c, column)}"
 
 
+OVER_ALL = ("published", "theory", "above_theory", "rising", "correlation", "no_loss")
 TESTS: dict[str, Callable[[Collected, Test], Outcome]] = {
     "order": _order,
     "best": _best,
@@ -219,5 +242,6 @@ TESTS: dict[str, Callable[[Collected, Test], Outcome]] = {
     "rising": _rising,
     "ratio": _ratio,
     "correlation": _correlation,
+    "no_loss": _no_loss,
     "steeper": _steeper,
 }

@@ -32,6 +32,7 @@ class Collected:
     scale: str
     entries: tuple[Entry, ...]
     wanted: int  # trainings, all seeds counted
+    epochs: int | None = None  # in place of those of the base
 
     @property
     def found(self) -> int:
@@ -44,9 +45,29 @@ class Collected:
     def results(self) -> list[Result]:
         return [result for entry in self.entries for result in entry.results]
 
+    def trained_epochs(self) -> list[int]:
+        """The lengths of the trainings that there are."""
+        return sorted({result["config"]["train"]["epochs"] for result in self.results()})
+
+    def identities(self) -> frozenset[str]:
+        return frozenset(result["identity"] for result in self.results())
+
+    def change(self, entry: Entry, name: str) -> float | None:
+        """`name` of an entry less that of the recipe's `against` row with the same mu; None for that row."""
+        others = self.where({**self.recipe.against, "mu": entry.case["mu"]})
+        if not self.recipe.against or not others or others[0] is entry:
+            return None
+        ours, theirs = entry.mean(name), others[0].mean(name)
+        return None if ours is None or theirs is None else ours - theirs
+
 
 def matches(case: Case, condition: Mapping[str, Any]) -> bool:
     return all((case.group if key == "group" else case[key]) == value for key, value in condition.items())
+
+
+def _serves(result: Result, recipe: Recipe) -> bool:
+    """Whether a result has the pieces that the recipe shows (of downstream sets, at least one)."""
+    return all(result["pieces"].get(name) for name in recipe.pieces)
 
 
 def collect(
@@ -56,9 +77,10 @@ def collect(
     epochs: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Collected:
-    """What `store` holds of a recipe's trainings."""
+    """What `store` holds of a recipe's trainings; `epochs` in place of the recipe's own."""
     entries, seeds = [], recipe.seeds_at(scale)
+    epochs = recipe.epochs_at(scale) if epochs is None else epochs
     for case in recipe.cases(scale):
         found = (store.get(config_of(case, scale, seed, epochs, changes)) for seed in seeds)
-        entries.append(Entry(case, tuple(result for result in found if result is not None)))
-    return Collected(recipe, scale, tuple(entries), len(entries) * len(seeds))
+        entries.append(Entry(case, tuple(r for r in found if r is not None and _serves(r, recipe))))
+    return Collected(recipe, scale, tuple(entries), len(entries) * len(seeds), epochs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
@@ -14,18 +15,20 @@ from typing import Any
 
 import torch
 
+from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.pieces import Subject, compute, missing_pieces
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Result, Store, hardware, result_of
 from lpjepa.recipes.sweep import Job
 from lpjepa.training import Config, Run, pretrain
+from lpjepa.training._typed import to_dict
 from lpjepa.training.checkpoint import list_checkpoints
 from lpjepa.training.display import build_display
 from lpjepa.training.layers import replace
 from lpjepa.training.processes import pick_device
 
-MONITORS = 50  # measurements of the validation images over a training: enough for a curve
-CHECKPOINTS = 10
+MONITORS = 50  # measurements of the validation images over a training, at most: enough for a curve
+_compiled_for = [""]  # the shapes of this process's compiled code
 
 
 def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
@@ -57,7 +60,7 @@ def _train(config: Config, places: Places, folder: Path, device: torch.device, w
 
 def as_trained(config: Config, places: Places, folder: Path, device: torch.device) -> Config:
     """The config with its data, its folder and how often it is measured; nothing that it computes."""
-    epochs = config.train.epochs
+    epochs, scale = config.train.epochs, scale_of(places.scale)
     return replace(
         places.located(config),
         {
@@ -66,9 +69,14 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
                 "device": str(device),
                 "capture": device.type == "cuda",
                 "compile": device.type == "cuda",
-                "checkpoint_every": max(1.0, epochs / CHECKPOINTS),
+                "checkpoint_every": scale["checkpoint_every"],
             },
-            "log": {"monitor_every": max(1, epochs // MONITORS), "every": 200, "plain": True},
+            # Every line of training metrics is then the mean of an epoch.
+            "log": {
+                "monitor_every": max(scale["monitor_every"], epochs // MONITORS),
+                "every": 5000,
+                "plain": True,
+            },
         },
     )
 
@@ -76,7 +84,9 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
 def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[str, Any]]:
     """Train, adding this session's seconds to those of the sessions before it."""
     spent = json.loads(path.read_text()) if path.is_file() else {"seconds": 0.0, "memory_gb": 0.0}
+    gc.collect()  # the training before this one hangs in cycles, with its weights and its CUDA graph
     if device.type == "cuda":
+        _share_compiled(config)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     began = time.monotonic()
@@ -93,6 +103,21 @@ def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[
         if path.parent.is_dir():
             path.write_text(json.dumps(spent))
     return run, spent
+
+
+def _share_compiled(config: Config) -> None:
+    """Keep compiled code while shapes stay as they are, and start anew when they change.
+
+    Trainings of the same shapes run the same code, whatever their target, method and weights: torch guards
+    types and shapes, not values. Other shapes would be compiled beside it as dynamic ones, which are slower,
+    and after eight kinds (torch's limit) not compiled at all.
+    """
+    content = to_dict(config)
+    content["model"].pop("activation")  # three kinds, which fit under the limit together
+    shapes = json.dumps([content["model"], content["views"], config.train.batch_size, config.train.precision])
+    if _compiled_for[0] not in ("", shapes):
+        torch._dynamo.reset()
+    _compiled_for[0] = shapes
 
 
 @contextmanager

@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,16 @@ from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.places import Places, query_places
 from lpjepa.recipes.store import Result
 from lpjepa.training import Run
+from lpjepa.training._typed import to_dict
 from lpjepa.training.objectives import build_target
 
 PIECES = ("measures", "marginals", "posthoc", "neighbours", "attribution", "transfer")
 NEIGHBOURS = 7  # as in the paper's figures
 LEVELS = 201  # quantiles of the marginals
+BATCH = 1000  # images a step: small batches would only wait for their launches
+HELD = 2**28  # values: features up to a gigabyte stay on the device, where all that follows is quick
+LOADED = 2**28  # bytes: sets of images up to this size are loaded once for all trainings of a process
+_loaded: dict[tuple[str, ...], ImageSet] = {}
 
 
 def missing_pieces(result: Result | None, wanted: tuple[str, ...], places: Places) -> list[str]:
@@ -63,6 +69,7 @@ class Subject:
     folder: Path
     places: Places
     device: str
+    known: dict[tuple[str, str], Features] = field(default_factory=dict)
 
     @cached_property
     def run(self) -> Run:
@@ -80,26 +87,47 @@ class Subject:
     def settings(self) -> EvaluationSettings:
         return EvaluationSettings(**scale_of(self.places.scale)["evaluation"])
 
-    @cached_property
+    @property
     def train(self) -> Features:
         return self.features(self.own_source, "train")
 
-    @cached_property
+    @property
     def val(self) -> Features:
         return self.features(self.own_source, "val")
 
-    @cached_property
+    @property
     def val_images(self) -> ImageSet:
-        return load_images(self.run, Source.parse(self.own_source), "val")
+        return self.images(self.own_source, "val")
 
     @property
     def own_source(self) -> str:
         data = self.run.config.data
         return f"{data.source}={data.root}" if data.root else data.source
 
+    def images(self, source: str, split: str) -> ImageSet:
+        """The images of a source; those of small ones are kept for the trainings that follow."""
+        key = (source, split, json.dumps(to_dict(self.run.config)["data"]))
+        if (images := _loaded.get(key)) is None:
+            images = load_images(self.run, Source.parse(source), split)
+            if images.images is not None and images.images.nbytes <= LOADED:
+                _loaded[key] = images
+        return images
+
     def features(self, source: str, split: str) -> Features:
-        images = load_images(self.run, Source.parse(source), split)
-        return extract(self.model, images, transform=evaluation_transform(self.run))
+        """Features by source and split; the run's own source among the downstream ones is computed once."""
+        if source == self.own_source and split != "train":
+            split = "val"
+        if (source, split) not in self.known:
+            images, model = self.images(source, split), self.model
+            small = len(images) * (model.encoder_dim + model.projector_dim) <= HELD
+            self.known[source, split] = extract(
+                model,
+                images,
+                BATCH,
+                transform=evaluation_transform(self.run),
+                store=self.device if small else "cpu",
+            )
+        return self.known[source, split]
 
     def queries(self) -> Iterator[tuple[str, int, Tensor, Any]]:
         """Name, place, model input (1, C, S, S) and box of each query."""
@@ -149,7 +177,8 @@ def _posthoc(subject: Subject) -> dict[str, Any]:
 def _marginals(subject: Subject) -> dict[str, Any]:
     values = subject.val.projector.flatten().double().sort().values
     places = torch.linspace(0, len(values) - 1, LEVELS, dtype=torch.float64).round().long()
-    return {"quantiles": values[places].tolist(), "zero": float((values == 0).double().mean())}
+    chosen = values[places.to(values.device)]
+    return {"quantiles": chosen.tolist(), "zero": float((values == 0).double().mean())}
 
 
 def _neighbours(subject: Subject) -> dict[str, Any]:

@@ -67,18 +67,22 @@ def verdict_table(found: list[Verdict]) -> str:
 
 
 def provenance(collected: Collected) -> str:
-    """One sentence: how many trainings, which scale, seeds, hardware and versions."""
+    """One sentence: how many trainings, of how many epochs, which scale, seeds, hardware and versions."""
     results = collected.results()
     about = scale_of(collected.scale)["about"]
     text = f"{collected.found} of {collected.wanted} trainings; scale {collected.scale} ({about})"
     if not results:
         return f"*{text}; nothing measured yet.*"
+    lengths = " and ".join(map(str, collected.trained_epochs()))
     seeds = sorted({result["seed"] for result in results})
+    single = sum(len(entry.results) == 1 for entry in collected.entries)
+    if len(seeds) > 1 and single:
+        text += f"; {single} row{'s' * (single != 1)} with one seed so far"
     devices = sorted({result["hardware"]["device"] for result in results})
     torches = sorted({result["versions"]["torch"] for result in results})
     ours = sorted({result["versions"]["lpjepa"] for result in results})
     return (
-        f"*{text}; seeds {', '.join(map(str, seeds))}; {', '.join(devices)}; "
+        f"*{text}; {lengths} epochs; seeds {', '.join(map(str, seeds))}; {', '.join(devices)}; "
         f"torch {', '.join(torches)}; lpjepa {', '.join(ours)}.*"
     )
 

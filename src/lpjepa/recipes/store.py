@@ -2,6 +2,7 @@
 
 {"format": 1, "scale": "small", "identity": "0123abcd", "config": {...}, "seed": 5, "date": "...",
  "hardware": {...}, "versions": {...}, "seconds": 134.2, "final": {...},
+ "training": {"epoch": [...], "loss": [...], ...},
  "curves": {"epoch": [...], "l0": [...], ...}, "pieces": {"measures": {...}, "transfer": {...}}}
 
 A result belongs to a training when their configs agree in every key that changes what is computed. Keys that
@@ -14,9 +15,10 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lpjepa.evaluation.results import plain, versions
@@ -26,9 +28,13 @@ from lpjepa.training.config import FREE_KEYS, identity
 
 FORMAT = 1
 CURVE_POINTS = 60
+TRAINING_POINTS = 100
 CURVES = (
     "l0", "l1", "encoder_accuracy", "projector_accuracy", "variance_loss", "covariance_loss",
     "effective_rank", "dead_fraction", "held_out_discrepancy",
+)  # fmt: skip
+TRAINING = (
+    "loss", "invariance", "matching", "l0", "l1", "encoder_train_accuracy", "projector_train_accuracy",
 )  # fmt: skip
 
 Result = dict[str, Any]
@@ -62,6 +68,10 @@ class Store:
         self._found[content["identity"]] = content
         return path
 
+    def epochs(self) -> list[int]:
+        """The lengths of the trainings that there are, longest first."""
+        return sorted({result["config"]["train"]["epochs"] for result in self._found.values()}, reverse=True)
+
     def __len__(self) -> int:
         return len(self._found)
 
@@ -76,25 +86,35 @@ def result_of(run: Run, wanted: Config, hardware: Mapping[str, Any], seconds: fl
         "versions": versions(),
         "seconds": round(seconds, 2),
         "final": {key: value for key, value in run.final.items() if key not in ("kind", "step", "epoch")},
+        "images_per_second": _usual_speed(run),
+        "training": thinned(run.metrics("train"), TRAINING, TRAINING_POINTS),
         "curves": thinned(run.metrics("epoch")),
         "pieces": {},
     }
 
 
-def thinned(entries: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """At most `CURVE_POINTS` of the epochs, evenly, with the last; four digits are enough for a curve."""
+def thinned(
+    entries: list[dict[str, Any]], names: Sequence[str] = CURVES, points: int = CURVE_POINTS
+) -> dict[str, list[Any]]:
+    """At most `points` of the epochs, evenly, with the last; four digits are enough for a curve."""
     if not entries:
         return {}
-    count = min(CURVE_POINTS, len(entries))
+    count = min(points, len(entries))
     places = sorted({round(i * (len(entries) - 1) / max(1, count - 1)) for i in range(count)})
     chosen = [entries[place] for place in places]
     curves: dict[str, list[Any]] = {"epoch": [entry["epoch"] for entry in chosen]}
-    for name in CURVES:
+    for name in names:
         if any(entry.get(name) is not None for entry in chosen):
             curves[name] = [
                 None if entry.get(name) is None else float(f"{entry[name]:.4g}") for entry in chosen
             ]
     return curves
+
+
+def _usual_speed(run: Run) -> float | None:
+    """The median over the epochs, compilation and measurements left out."""
+    speeds = [entry["images_per_second"] for entry in run.metrics("train") if entry.get("images_per_second")]
+    return round(median(speeds), 1) if speeds else None
 
 
 def hardware(device: Any) -> dict[str, Any]:
@@ -138,7 +158,7 @@ def _compact(content: Mapping[str, Any]) -> str:
     """JSON with one line a top-level key, and one a curve or piece: small, and readable as a difference."""
     lines = []
     for key, value in content.items():
-        if key in ("curves", "pieces") and value:
+        if key in ("training", "curves", "pieces") and value:
             inner = ",\n".join(f"  {json.dumps(k)}: {json.dumps(_rounded(v))}" for k, v in value.items())
             lines.append(f" {json.dumps(key)}: {{\n{inner}\n }}")
         else:

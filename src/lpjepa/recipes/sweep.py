@@ -1,7 +1,8 @@
 """Training what recipes need: planned once, several at a time, resumable, within a time limit.
 
 Every worker takes the next training, trains it (or goes on with it), writes its result, adds the pieces that
-any recipe wants of it, and takes the next. At the time limit each saves a checkpoint and stops.
+any recipe wants of it, and takes the next. At the time limit each saves a checkpoint and stops; what has a
+result is never trained again unless it is asked for.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from lpjepa.training import Config
 from lpjepa.training.checkpoint import list_checkpoints
 from lpjepa.training.config import identity
 
+GRACE = 20.0  # seconds
+Limit = tuple[float | None, bool]  # the deadline, and whether only trainings that end by then are begun
+
 
 @dataclass
 class Job:
-    """One training with all that any recipe wants of it."""
+    """One training with all that any recipe wants of it; its label ends with its identity."""
 
     config: Config
     label: str
@@ -43,6 +47,8 @@ class Summary:
     done: int = 0
     stopped: int = 0
     left: int = 0
+    left_epochs: int = 0
+    incomplete: int = 0
     messages: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -50,9 +56,13 @@ class Summary:
         if self.stopped:
             parts.append(f"{self.stopped} stopped and saved")
         if self.left:
-            parts.append(f"{self.left} left; the same command goes on")
+            parts.append(f"{self.left} left ({self.left_epochs} epochs); the same command goes on")
         if self.messages:
             parts.append(f"{len(self.messages)} failed")
+        if self.incomplete:
+            parts.append(
+                f"{self.incomplete} lack pieces and have no checkpoint any more: --again trains them anew"
+            )
         return ", ".join(parts)
 
 
@@ -70,35 +80,46 @@ def plan(
     """
     jobs: dict[str, Job] = {}
     for recipe in recipes:
+        length = recipe.epochs_at(scale) if epochs is None else epochs
         for seed in recipe.seeds_at(scale):
             for case in recipe.cases(scale):
-                config = config_of(case, scale, seed, epochs, changes)
-                label = f"{case.label} seed {seed} ({recipe.name})"
+                config = config_of(case, scale, seed, length, changes)
+                about = f"{recipe.name}, {config.train.epochs} epochs, {identity(config)}"
+                label = f"{case.label} seed {seed} ({about})"
                 job = jobs.setdefault(identity(config), Job(config, label))
                 job.alone |= recipe.alone
     for recipe in catalog().values():
         if recipe.pieces:
             seed = recipe.seeds_at(scale)[0]
+            length = recipe.epochs_at(scale) if epochs is None else epochs
             for case in recipe.cases(scale):
-                key = identity(config_of(case, scale, seed, epochs, changes))
+                key = identity(config_of(case, scale, seed, length, changes))
                 if key in jobs:
                     jobs[key].pieces = tuple(dict.fromkeys([*jobs[key].pieces, *recipe.pieces]))
     return list(jobs.values())
 
 
-def outstanding(jobs: Sequence[Job], places: Places, store: Store | None = None) -> list[Job]:
-    """The jobs that are not done, those with a checkpoint first."""
+def outstanding(jobs: Sequence[Job], places: Places, again: bool = False) -> tuple[list[Job], list[Job]]:
+    """The jobs that are not done, those with a checkpoint first, and those that could not be completed.
+
+    The latter have a result that lacks pieces, and no checkpoint to take them from: they count as done unless
+    they are to be trained `again`.
+    """
     from lpjepa.recipes.pieces import missing_pieces
 
-    store = store or Store(places.results, places.scale)
-    open_jobs = []
+    store = Store(places.results, places.scale)
+    started, fresh, incomplete = [], [], []
     for job in jobs:
         result = store.get(job.config)
-        if result is None or missing_pieces(result, job.pieces, places):
-            open_jobs.append(job)
-    return sorted(
-        open_jobs, key=lambda job: not list_checkpoints(places.run_folder(job.config) / "checkpoints")
-    )
+        if result is not None and not missing_pieces(result, job.pieces, places):
+            continue
+        if list_checkpoints(places.run_folder(job.config) / "checkpoints"):
+            started.append(job)
+        elif result is None or again:
+            fresh.append(job)
+        else:
+            incomplete.append(job)
+    return started + fresh, incomplete
 
 
 def sweep(
@@ -108,41 +129,48 @@ def sweep(
     minutes: float | None = None,
     device: str = "auto",
     say: Callable[[str], None] = print,
+    whole: bool = False,
+    again: bool = False,
 ) -> Summary:
-    """Runs what is outstanding of `jobs`; returns after `minutes`, give or take a checkpoint."""
+    """Runs what is outstanding of `jobs`; returns after `minutes`, give or take a checkpoint.
+
+    With `whole`, no training is begun that will not end by then, as far as those before it tell.
+    """
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
-    todo = outstanding(jobs, places)
-    summary = Summary()
+    todo, incomplete = outstanding(jobs, places, again)
+    summary = Summary(incomplete=len(incomplete))
+    left = {job.label: job.config.train.epochs for job in todo}
     together = [job for job in todo if not job.alone]
     alone = [job for job in todo if job.alone]
     for part, count in ((together, min(workers, len(together))), (alone, 1)):
         if not part or summary.stopped:
             continue
-        for kind, text in _outcomes(part, places, count, deadline, device):
-            say(f"{kind}: {text}")
+        for kind, label, text in _outcomes(part, places, count, (deadline, whole), device):
+            say(f"{kind}: {label}{text}")
             summary.done += kind == "done"
             summary.stopped += kind == "stopped"
             if kind == "failed":
-                summary.messages.append(text)
-    summary.left = len(todo) - summary.done - len(summary.messages) - summary.stopped
+                summary.messages.append(f"{label}{text}")
+            left.pop(label)
+    summary.left, summary.left_epochs = len(left), sum(left.values())
     return summary
 
 
 def _outcomes(
-    jobs: Sequence[Job], places: Places, workers: int, deadline: float | None, device: str
-) -> Iterator[tuple[str, str]]:
-    """("done" | "stopped" | "failed", text) of each job that was taken up."""
+    jobs: Sequence[Job], places: Places, workers: int, limit: Limit, device: str
+) -> Iterator[tuple[str, str, str]]:
+    """("done" | "stopped" | "failed", label, text) of each job that was taken up."""
     if workers == 1:
         from itertools import count
 
         numbers = count()
-        yield from _work(jobs, lambda: next(numbers), places, deadline, device, 1)
+        yield from _work(jobs, lambda: next(numbers), places, limit, device, 1)
         return
     context = multiprocessing.get_context("spawn")  # a CUDA context does not survive a fork
     counter = context.Value("i", 0)
     outcomes: Any = context.SimpleQueue()
-    arguments = (list(jobs), counter, outcomes, places, deadline, device, workers)
+    arguments = (list(jobs), counter, outcomes, places, limit, device, workers)
     processes = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
     for process in processes:
         process.start()
@@ -163,7 +191,7 @@ def _worker(
     counter: Any,
     outcomes: Any,
     places: Places,
-    deadline: float | None,
+    limit: Limit,
     device: str,
     workers: int,
 ) -> None:
@@ -176,7 +204,7 @@ def _worker(
             counter.value += 1
             return counter.value - 1
 
-    for outcome in _work(jobs, take, places, deadline, device, workers):
+    for outcome in _work(jobs, take, places, limit, device, workers):
         outcomes.put(outcome)
 
 
@@ -184,46 +212,62 @@ def _work(
     jobs: Sequence[Job],
     take: Callable[[], int],
     places: Places,
-    deadline: float | None,
+    limit: Limit,
     device: str,
     workers: int,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, str, str]]:
     from lpjepa.recipes.one_run import finish_job
     from lpjepa.training import Interrupted
 
+    deadline, whole = limit
+    pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
     while (number := take()) < len(jobs) and (deadline is None or time.time() < deadline):
         job, began = jobs[number], time.time()
+        kind, epochs = job.config.model.encoder, job.config.train.epochs
+        if whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline:
+            continue
         try:
             with _until(deadline):
                 finish_job(job, places, device, workers)
         except (Interrupted, Stopped):
-            yield "stopped", job.label
+            yield "stopped", job.label, ""
             return
         except Exception as error:  # one that diverges or runs out of memory must not end the others
-            yield "failed", f"{job.label}: {error}"
+            yield "failed", job.label, f": {error}"
         else:
-            yield "done", f"{job.label} in {time.time() - began:.0f} s"
+            pace[kind] = (time.time() - began) / epochs
+            yield "done", job.label, f" in {time.time() - began:.0f} s"
 
 
 @contextmanager
 def _until(deadline: float | None) -> Iterator[None]:
-    """SIGTERM at the deadline; outside of a training (which saves by itself) it raises `Stopped`."""
+    """SIGTERM at the deadline; a training then saves by itself and stops.
+
+    The pieces of a finished training may take `GRACE` seconds longer, as its checkpoint may not be there the
+    next time; then, and at a SIGTERM from elsewhere, `Stopped` is raised.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return
 
+    timers: list[threading.Timer] = []
+
+    def alarm(seconds: float) -> None:
+        timers.append(threading.Timer(max(0.0, seconds), os.kill, (os.getpid(), signal.SIGTERM)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped
+        if deadline is None or time.time() < deadline or len(timers) > 1:
+            raise Stopped
+        alarm(GRACE)
 
     before = signal.signal(signal.SIGTERM, stop)
-    timer = None
     if deadline is not None:
-        timer = threading.Timer(max(0.0, deadline - time.time()), os.kill, (os.getpid(), signal.SIGTERM))
-        timer.daemon = True
-        timer.start()
+        alarm(deadline - time.time())
     try:
         yield
     finally:
-        if timer is not None:
+        for timer in timers:
             timer.cancel()
         signal.signal(signal.SIGTERM, before)

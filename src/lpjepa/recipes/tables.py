@@ -66,7 +66,9 @@ def _rows(collected: Collected, latex: bool) -> list[list[str]]:
     columns: list[list[str]] = []
     for name in recipe.columns_at(scale):
         header.append(metric(name).latex if latex else metric(name).heading)
-        columns.append(_ours(collected.entries, name, latex))
+        columns.append(
+            _changes(collected, name) if name.startswith("change/") else _ours(collected.entries, name, latex)
+        )
         paper = [_paper(recipe.published(entry.case, name, scale), name) for entry in collected.entries]
         if name in published and any(paper):
             header.append("paper")
@@ -93,13 +95,22 @@ def _ours(entries: Sequence[Entry], name: str, latex: bool) -> list[str]:
             cells.append(MISSING if not latex else "--")
             continue
         text = f"{rounded:.{digits}f}"
-        if value[1] is not None:
+        if value[1] is not None and not name.endswith("_theory"):
             text += f" ± {value[1]:.{digits}f}" if not latex else f" $\\pm$ {value[1]:.{digits}f}"
         if better and len(ranks) > 1 and rounded == ranks[0]:
             text = f"\\textbf{{{text}}}" if latex else f"**{text}**"
         elif better and latex and len(ranks) > 2 and rounded == ranks[1]:
             text = f"\\underline{{{text}}}"
         cells.append(text)
+    return cells
+
+
+def _changes(collected: Collected, name: str) -> list[str]:
+    """Signed differences from the rows that the recipe is held against; empty for these themselves."""
+    cells = []
+    for entry in collected.entries:
+        value = collected.change(entry, name.removeprefix("change/"))
+        cells.append("" if value is None else f"{value:+.{metric(name).digits}f}")
     return cells
 
 

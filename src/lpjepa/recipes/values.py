@@ -2,6 +2,7 @@
 
 A name is one of `METRICS`, a field of the case (`mu`, `p`, `loss.num_slices`), or one of the downstream sets:
 `transfer/SOURCE/KIND/FRACTION` is an accuracy (SOURCE `avg.`: their mean), `sparsity/SOURCE/l0` a sparsity.
+In a table, `change/NAME` is the difference from the row that the recipe names in `against`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,24 @@ def _accuracy(kind: str) -> Callable[[Result], float | None]:
     return read
 
 
+def _frozen(kind: str) -> Callable[[Result], float | None]:
+    """That of a probe fitted to the end on frozen features, where there is one."""
+
+    def read(result: Result) -> float | None:
+        final = result["final"]
+        return _times(final.get(f"{kind}_accuracy"), 100.0) if final.get("probe") == "frozen" else None
+
+    return read
+
+
+def _gap(name: str) -> Callable[[Result], float | None]:
+    def read(result: Result) -> float | None:
+        found, wanted = result["final"].get(name), result["final"].get(f"{name}_predicted")
+        return None if found is None or wanted is None else abs(found - wanted)
+
+    return read
+
+
 def _less_than_one(name: str) -> Callable[[Result], float | None]:
     return lambda result: None if result["final"].get(name) is None else 1 - result["final"][name]
 
@@ -74,6 +93,13 @@ METRICS: dict[str, Metric] = {
     "l0": Metric("L0 sparsity ↓", r"L0 Sparsity $\downarrow$", _final("l0"), 4, -1),
     "l0_theory": Metric("L0 of the target", "L0 of the target", _final("l0_predicted"), 4),
     "l1_theory": Metric("L1 of the target", "L1 of the target", _final("l1_predicted"), 4),
+    "l0_gap": Metric("|ℓ0 − target|", r"$|\ell_0 - \text{target}|$", _gap("l0"), 4, -1),
+    "encoder_frozen": Metric(
+        "Encoder, frozen probe ↑", r"Encoder, frozen probe $\uparrow$", _frozen("encoder"), 2, +1
+    ),
+    "projector_frozen": Metric(
+        "Projector, frozen probe ↑", r"Projector, frozen probe $\uparrow$", _frozen("projector"), 2, +1
+    ),
     "sparsity_l0": Metric("1 − ℓ0", r"$1-\ell_0$", _less_than_one("l0"), 4),
     "sparsity_l1": Metric("1 − ℓ1", r"$1-\ell_1$", _less_than_one("l1"), 4),
     "variance_loss": Metric("variance loss", "Variance loss", _final("variance_loss"), 4, -1),
@@ -121,6 +147,9 @@ def metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     parts = name.split("/")
+    if parts[0] == "change":
+        of = metric(parts[1])
+        return Metric(f"change of {parts[1]}", f"$\\Delta$ {parts[1]}", lambda result: None, of.digits)
     if parts[0] == "transfer" and len(parts) == 4:
         return Metric(parts[1], parts[1], lambda result: _transfer(result, *parts[1:]), 2, +1)
     if parts[0] == "sparsity" and len(parts) == 3:

@@ -131,6 +131,13 @@ class Assembly:
             f"{epochs} epoch{'s' * (epochs != 1)} of {self.steps_per_epoch} steps on {self.device}"
         )
 
+    def advice(self, world: int) -> str | None:
+        """What would make this training faster, if anything is known to."""
+        train = self.config.train
+        if self.device.type != "cuda" or world > 1 or train.fsdp or (train.capture and train.compile):
+            return None
+        return "on this GPU, --train.capture true --train.compile true make a step several times as fast"
+
 
 def assemble(config: Config, device: torch.device, rank: int, world: int) -> Assembly:
     """Load the data and build everything for one process of `world`."""
@@ -172,6 +179,8 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
         config.train.precision,
         config.optim.grad_clip,
         ema,
+        # In many processes the exchanges within the loss would cut the graph into pieces.
+        compiled=config.train.compile and device.type == "cuda" and world == 1,
     )
     loader = Batches(
         train, config.train.batch_size * world,

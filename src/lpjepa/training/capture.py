@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lpjepa.training.lars import tables_sent_after_capture
 from lpjepa.training.step import Step
 
 WARMUP_STEPS = 4  # lazily made state (optimizer moments, counters) must exist before capture
@@ -50,5 +51,5 @@ class CapturedStep:
             optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=self.stream):
+        with tables_sent_after_capture(), torch.cuda.graph(self.graph, stream=self.stream):
             self.step(*self.inputs)  # type: ignore[arg-type]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+# What waits for the end of a capture; None outside `tables_sent_after_capture`.
+_after_capture: list[Callable[[], Any]] | None = None
 
 
 class LARS(torch.optim.Optimizer):
@@ -23,7 +27,8 @@ class LARS(torch.optim.Optimizer):
 
     `lr` may be a tensor on the parameters' device: nothing here waits for the device, so a step can be
     captured in a CUDA graph and the rate changed between replays. Like torch's fused optimizers, a step
-    obeys `optimizer.found_inf` (a device tensor): where it is not zero, nothing moves.
+    obeys two device tensors: where `optimizer.found_inf` is not zero, nothing moves, and gradients are
+    divided by `optimizer.grad_scale` (by kernels on their way, else in place).
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class LARS(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self._tables: dict[tuple[int, ...], Any] = {}
+        self._measured: Any = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -58,13 +64,18 @@ class LARS(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        measured, self._measured = self._measured, None
         for group in self.param_groups:
-            moving = [p for p in group["params"] if p.grad is not None]
-            for p in moving:
-                if "momentum_buffer" not in self.state[p]:
-                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            if moving and moving[0].is_cuda and self._move_by_kernels(group, moving):
+            moving = self._moving(group)
+            table = self._table(group, moving) if measured is None else measured
+            if table is not None:
+                if measured is None:
+                    table.measure(moving, self._velocities(moving))
+                table.move(moving, self._velocities(moving), group, found_inf, grad_scale)
                 continue
+            if moving and grad_scale is not None:
+                torch._foreach_mul_([_local(p.grad) for p in moving], grad_scale.reciprocal())
             plain = [p for p in moving if group["exclude_1d"] and p.ndim == 1]
             scaled = [p for p in moving if not (group["exclude_1d"] and p.ndim == 1)]
             if plain:
@@ -78,22 +89,44 @@ class LARS(torch.optim.Optimizer):
                 self._move(group, scaled, list(updates))
         return loss
 
-    def _move_by_kernels(self, group: dict[str, Any], params: list[Tensor]) -> bool:
-        """The whole step in two launches where there is a GPU and triton; whether it was."""
-        if any(hasattr(p, "to_local") for p in params):
-            return False
+    @torch.no_grad()
+    def gradient_norms(self, params: list[Any]) -> Tensor | None:
+        """‖g‖ of `params`, one reading of the gradients for this and for the step that follows.
+
+        None unless kernels will move exactly these parameters, in one group. Until the step, gradients must
+        not change, but by `grad_scale`; the tensor is overwritten when they are measured again.
+        """
+        moving = [self._moving(group) for group in self.param_groups]
+        if len(moving) != 1 or [id(p) for p in moving[0]] != [id(p) for p in params]:
+            return None
+        self._measured = self._table(self.param_groups[0], params)
+        return None if self._measured is None else self._measured.measure(params, self._velocities(params))
+
+    def _moving(self, group: dict[str, Any]) -> list[Tensor]:
+        """The parameters that have a gradient, each with its velocity made."""
+        moving = [p for p in group["params"] if p.grad is not None]
+        for p in moving:
+            if "momentum_buffer" not in self.state[p]:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        return moving
+
+    def _velocities(self, params: list[Tensor]) -> list[Tensor]:
+        return [self.state[p]["momentum_buffer"] for p in params]
+
+    def _table(self, group: dict[str, Any], params: list[Tensor]) -> Any:
+        """The whole step in three launches where there is a GPU and triton: the table for that, or None."""
+        if not params or not params[0].is_cuda or any(hasattr(p, "to_local") for p in params):
+            return None
         try:
             from lpjepa.training import _lars_kernels as kernels
         except ImportError:
-            return False
-        velocities = [self.state[p]["momentum_buffer"] for p in params]
-        if not kernels.applies(params, velocities):
-            return False
+            return None
+        if not kernels.applies(params, self._velocities(params)):
+            return None
         key = tuple(id(p) for p in params)
         if key not in self._tables:
             self._tables[key] = kernels.build_table(params, group["exclude_1d"])
-        kernels.move(self._tables[key], params, velocities, group, getattr(self, "found_inf", None))
-        return True
+        return self._tables[key]
 
     def _trust_ratios(self, group: dict[str, Any], params: list[Tensor]) -> Tensor:
         w, g = _norms(params), _norms([p.grad for p in params])  # type: ignore[misc]
@@ -124,6 +157,31 @@ class LARS(torch.optim.Optimizer):
             lr = torch.where(keep, torch.zeros_like(rate), rate)
             steps = torch._foreach_mul(velocities, lr)
         torch._foreach_sub_(weights, steps)
+
+
+@contextmanager
+def tables_sent_after_capture() -> Iterator[None]:
+    """Within it, a captured step leaves the tables of its kernels to be filled when it ends.
+
+    Gradients made during capture stay at their addresses, so the table is the same at every replay: sent
+    once, from here, and not by a copy in the graph, for which the GPU pauses some ten microseconds.
+    """
+    global _after_capture
+    _after_capture = []
+    try:
+        yield
+        for send in _after_capture:
+            send()
+    finally:
+        _after_capture = None
+
+
+def deferred(send: Callable[[], Any]) -> bool:
+    """Leave `send` to the end of `tables_sent_after_capture`; whether we are within one."""
+    if _after_capture is None:
+        return False
+    _after_capture.append(send)
+    return True
 
 
 def _local(tensor: Any) -> Tensor:

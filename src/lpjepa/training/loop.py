@@ -123,6 +123,8 @@ class Trainer:
             f"{self.run.folder}: {self.parts.describe()}"
             + (f", resumed at step {self.step_now}" if resume else "")
         )
+        if advice := self.parts.advice(self.world):
+            self.display.say(advice)
         self.display.start(self.step_now, self.total)
         self._clock = (time.monotonic(), self.step_now)
         for epoch in range(self.step_now // self.parts.steps_per_epoch, self.config.train.epochs):

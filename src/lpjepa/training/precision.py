@@ -37,11 +37,10 @@ class LossScale(nn.Module):
     def forward(self, loss: Tensor) -> Tensor:
         return loss * self.scale
 
-    def unscale(self, grads: list[Tensor], norms: Tensor) -> tuple[Tensor, Tensor]:
-        """Divide the gradients by the scale; their true norms, and 1.0 where one was not finite."""
-        found_inf = (~norms.isfinite()).any().float()
-        torch._foreach_mul_(grads, self.scale.reciprocal())
-        return torch.where(norms.isfinite(), norms / self.scale, 0.0), found_inf
+    def unscale(self, norms: Tensor) -> tuple[Tensor, Tensor]:
+        """The true norms of gradients of the scaled loss (0 if not finite), and 1.0 where one was not."""
+        finite = norms.isfinite()
+        return torch.where(finite, norms / self.scale, 0.0), (~finite).any().float()
 
     def update(self, found_inf: Tensor) -> None:
         overflow = found_inf > 0

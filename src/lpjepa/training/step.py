@@ -12,15 +12,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lpjepa.metrics import l0_sparsity, l1_sparsity
 from lpjepa.models import SparseModel
 from lpjepa.training.health import Health
-from lpjepa.training.lars import _local, _norms
+from lpjepa.training.lars import LARS, _local, _norms
 from lpjepa.training.precision import LossScale, autocast
 from lpjepa.training.probes import OnlineProbes
+from lpjepa.training.reading import INPUTS, Reading, read, sums_by_sample, through_compiler
 
 
 class Trainee(nn.Module):
@@ -33,7 +32,8 @@ class Trainee(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         h_NE, z_ND = self.model(x_NCHW)
-        return h_NE, z_ND, {} if self.probes is None else self.probes(h_NE, z_ND)
+        # Nothing outside learns through h: a compiled backward pass need not add zeros to its gradient.
+        return h_NE.detach(), z_ND, {} if self.probes is None else self.probes(h_NE, z_ND)
 
 
 class Step:
@@ -48,6 +48,8 @@ class Step:
         precision: fp32, bf16 or fp16.
         grad_clip: largest norm of the model's gradients, or None.
         ema: a copy of the model that follows it, and its decay.
+        compiled: take what surrounds the network (loss, metrics, norms, counters) through the compiler, as
+            two graphs: a GPU then runs a few kernels instead of some hundred and fifty.
     """
 
     def __init__(
@@ -61,15 +63,17 @@ class Step:
         precision: str = "fp32",
         grad_clip: float | None = None,
         ema: tuple[nn.Module, float] | None = None,
+        compiled: bool = False,
     ):
         self.trainee, self.network, self.criterion, self.views = trainee, network, criterion, views
         self.optimizers, self.device, self.precision = optimizers, device, precision
         self.grad_clip, self.ema = grad_clip, ema
         self.loss_scale = LossScale(device) if precision == "fp16" else None
         self.health = Health(device)
-        self._of_model: Tensor | None = None
         self.metric_names: list[str] = []
         self.metric_sums = torch.zeros(0, device=device)
+        self._read = through_compiler(read) if compiled else read
+        self._judge = through_compiler(self._judged) if compiled else self._judged
 
     def __call__(
         self, images_KNCHW: Tensor, labels_KN: Tensor | None, sizes_KN2: Tensor | None, seeds_K: Tensor
@@ -81,93 +85,104 @@ class Step:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         batches = images_KNCHW.shape[0]
-        metrics: dict[str, Tensor] = {}
+        found: Tensor | None = None
         for k in range(batches):
             labels = None if labels_KN is None else labels_KN[k]
             sizes = None if sizes_KN2 is None else sizes_KN2[k]
             # Only the last batch's backward pass needs to talk to the other processes.
             silent = k < batches - 1 and hasattr(self.network, "no_sync")
             with self.network.no_sync() if silent else nullcontext():  # type: ignore[operator]
-                loss, metrics = self._forward(images_KNCHW[k], labels, sizes, seeds_K[k])
-                loss = loss / batches
+                reading = self._forward(images_KNCHW[k], labels, sizes, seeds_K[k])
+                loss = reading.loss if batches == 1 else reading.loss / batches
                 (loss if self.loss_scale is None else self.loss_scale(loss)).backward()
-        self._update(metrics)
+            found = reading.values if found is None else found + reading.values
+        assert found is not None
+        self._update(reading, found)
 
     def _forward(
         self, images_NCHW: Tensor, labels_N: Tensor | None, sizes_N2: Tensor | None, seed: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> Reading:
         with torch.no_grad():
             x_VNCHW = self.views(images_NCHW, seed, sizes_N2)
-        views, count = x_VNCHW.shape[:2]
         # All views in one batch: larger products, one set of normalisation statistics.
         x_BCHW = x_VNCHW.flatten(0, 1)
         with autocast(self.device, self.precision):
             h_BE, z_BD, logits = self.network(x_BCHW)
-        z_VND = z_BD.unflatten(0, (views, count))
-        self.health.look("views", x_VNCHW)
-        self.health.look("encoder features", h_BE)
-        self.health.look("projector features", z_BD)
-        parts = self.criterion.components(z_VND)  # type: ignore[operator]
-        loss = parts.loss
-        metrics = {name: value.detach() for name, value in parts._asdict().items()}
-        for name, value in metrics.items():
-            self.health.look(f"loss component {name!r}" if name != "loss" else "loss", value)
-        if labels_N is not None:
-            labels_B = labels_N.repeat(views)
-            for name, logits_BC in logits.items():
-                probe_loss = F.cross_entropy(logits_BC.float(), labels_B, ignore_index=-1)
-                self.health.look(f"loss of the {name} probe", probe_loss.detach())
-                loss = loss + probe_loss
-                hits = (logits_BC.detach().argmax(1) == labels_B).float().mean()
-                metrics |= {f"{name}_probe_loss": probe_loss.detach(), f"{name}_train_accuracy": hits}
-        metrics |= {"l0": l0_sparsity(z_VND), "l1": l1_sparsity(z_VND)}
-        return loss, metrics
+        try:
+            return self._read(self.criterion, x_VNCHW, h_BE, z_BD, logits, labels_N)
+        except ValueError:
+            self.health.stop_midway(dict(zip(INPUTS, sums_by_sample(x_BCHW, h_BE, z_BD))))
+            raise
 
     @torch.no_grad()
-    def _update(self, metrics: dict[str, Tensor]) -> None:
+    def _update(self, reading: Reading, found: Tensor) -> None:
+        """Judge the gradients and write everything down, then move; `found` is summed over the batches."""
         # A timm model may hold parameters that no output depends on; they have no gradient and stay.
-        named = [(n, p.grad) for n, p in self.trainee.named_parameters() if p.grad is not None]
-        grads = [_local(grad) for _, grad in named]
-        norms = _norms([grad for _, grad in named])  # type: ignore[misc]
-        found_inf: Tensor | None = None
-        if self.loss_scale is not None:
-            norms, found_inf = self.loss_scale.unscale(grads, norms)
-        else:
-            self.health.look_at_gradients(norms)
-        if self._of_model is None:  # made once: copying it from the host at every step would wait
-            self._of_model = torch.tensor(
-                [float(n.startswith("model.")) for n, _ in named], device=norms.device
-            )
-        total = (norms * self._of_model).norm()
-        if self.grad_clip is not None:
-            factor = (self.grad_clip / (total + 1e-6)).clamp(max=1.0)
-            model_grads = [grad for (name, _), grad in zip(named, grads) if name.startswith("model.")]
-            torch._foreach_mul_(model_grads, factor)
-        for optimizer in self.optimizers:
+        named = [(n, p) for n, p in self.trainee.named_parameters() if p.grad is not None]
+        of_model = [p for name, p in named if name.startswith("model.")]
+        of_probes = [p for name, p in named if not name.startswith("model.")]
+        if not self.health.parts:
+            # Gradients of a scaled loss may overflow; what must stay finite is the scale that follows.
+            last = [f"gradient of {name}" for name, _ in named] if self.loss_scale is None else ["loss scale"]
+            self.health.expect(reading.parts() + last)
+        if not self.metric_names:
+            self.metric_names = [*reading.metrics, "grad_norm"]
+            self.metric_sums = torch.zeros(len(self.metric_names), device=self.device)
+        norms = self._gradient_norms([of_model, of_probes] if of_probes else [of_model])
+        found_inf, scales = self._judge(reading.values, found, norms)
+        for optimizer, params, scale in zip(self.optimizers, (of_model, of_probes), scales):
             if found_inf is not None:
                 optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+            if scale is not None and isinstance(optimizer, LARS):
+                optimizer.grad_scale = scale  # type: ignore[attr-defined]
+            elif scale is not None and params:
+                torch._foreach_mul_([_local(p.grad) for p in params], scale.reciprocal())
             optimizer.step()
-        if self.loss_scale is not None and found_inf is not None:
-            self.loss_scale.update(found_inf)
-            self.health.look("loss scale", self.loss_scale.scale.log2())
         if self.ema is not None:
             self._follow()
-        self.health.close_step([f"gradient of {name}" for name, _ in named])
-        self._record(metrics | {"grad_norm": total})
+
+    def _gradient_norms(self, params: list[list[nn.Parameter]]) -> tuple[Tensor, ...]:
+        """The norms of the gradients of model and probes; LARS measures them on its way where it can."""
+        measured = [
+            optimizer.gradient_norms(mine) if isinstance(optimizer, LARS) else None
+            for optimizer, mine in zip(self.optimizers, params)
+        ]
+        norms = tuple(found for found in measured if found is not None)
+        if len(norms) == len(params):
+            return norms
+        return _norms([p.grad for mine in params for p in mine]).split([len(mine) for mine in params])  # type: ignore[misc]
+
+    def _judged(
+        self, values: Tensor, found: Tensor, norms: tuple[Tensor, ...]
+    ) -> tuple[Tensor | None, list[Tensor | None]]:
+        """Note what is not finite, add up the metrics, adapt the loss scale.
+
+        Returns whether gradients overflowed, and by what the gradients of each optimizer are to be divided
+        (None: by nothing): the loss scale, and for the model what exceeds `grad_clip`.
+        """
+        found_inf, scale = None, None
+        if self.loss_scale is not None:
+            scale = self.loss_scale.scale.clone()
+            true, found_inf = self.loss_scale.unscale(torch.cat(norms))
+            self.loss_scale.update(found_inf)
+            total = true[: len(norms[0])].norm()
+            found = torch.cat([found, self.loss_scale.scale.log2().reshape(1)])
+        else:
+            total = norms[0].norm()
+            found = torch.cat([found, *norms])
+        model_scale = scale
+        if self.grad_clip is not None:
+            excess = ((total + 1e-6) / self.grad_clip).clamp(min=1.0)
+            model_scale = excess if scale is None else scale * excess
+        self.health.close_step(found)
+        self.metric_sums.add_(torch.cat([values[len(INPUTS) :], total.reshape(1)]))
+        return found_inf, [model_scale, scale]
 
     def _follow(self) -> None:
         copy, decay = self.ema  # type: ignore[misc]
         torch._foreach_lerp_(list(copy.parameters()), list(self.trainee.model.parameters()), 1.0 - decay)
         for mine, theirs in zip(copy.buffers(), self.trainee.model.buffers()):
             mine.copy_(theirs)
-
-    def _record(self, metrics: dict[str, Tensor]) -> None:
-        """Add to the sums that the loop reads, divides and clears every so many steps."""
-        values = torch.stack([value.float().reshape(()) for value in metrics.values()])
-        if not self.metric_names:
-            self.metric_names = list(metrics)
-            self.metric_sums = torch.zeros_like(values)
-        self.metric_sums += values
 
     def state_tensors(self) -> dict[str, Any]:
         """What a checkpoint must hold beyond weights and optimizers, all tensors."""

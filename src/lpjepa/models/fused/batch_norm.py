@@ -38,9 +38,9 @@ class Blocks(NamedTuple):
         return min(rows, max(1, most // columns)), columns
 
 
-def cut(x_NCHW: Tensor, tile: int = TILE) -> Blocks:
+def cut(x_NCHW: Tensor, tile: int = TILE, widest: int = 128) -> Blocks:
     channels = x_NCHW.shape[1]
-    block_c = min(128, max(16, triton.next_power_of_2(channels)))
+    block_c = min(widest, max(16, triton.next_power_of_2(channels)))
     return Blocks(x_NCHW.numel() // channels, channels, tile // block_c, block_c)
 
 
@@ -52,6 +52,10 @@ class Summing(NamedTuple):
     warps: int
     stages: int
     summed: int = 4096  # elements of other programs' sums that the last one holds at a time
+    widest: int = 64  # channels: with few, the last program reads sums of many others at a time
+
+    def cut(self, x_NCHW: Tensor) -> Blocks:
+        return cut(x_NCHW, self.tile, self.widest)
 
     def options(self, cutting: Blocks) -> dict[str, int]:
         return {
@@ -60,8 +64,8 @@ class Summing(NamedTuple):
         }  # fmt: skip
 
 
-STATISTICS = Summing(264, 8192, 4, 2)
-GRADIENT = Summing(264, 8192, 4, 2)
+STATISTICS = Summing(256, 8192, 4, 3)
+GRADIENT = Summing(256, 4096, 4, 3)
 
 
 def counter(device: torch.device, columns: int) -> Tensor:
@@ -69,7 +73,9 @@ def counter(device: torch.device, columns: int) -> Tensor:
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     found = _counters.get((device, stream))
     if found is None or len(found) < columns:
-        found = _counters[device, stream] = torch.zeros(max(64, columns), dtype=torch.int32, device=device)
+        found = torch.zeros(max(64, columns), dtype=torch.int32, device=device)
+        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            _counters[device, stream] = found  # memory made during capture is the graph's own
     return found
 
 
@@ -79,7 +85,7 @@ def new_statistics(bn: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 def statistics(x_NCHW: Tensor, bn: nn.BatchNorm2d) -> Tensor:
     """(4, C): mean, 1/√(var + eps), scale, offset; bn(x) = x · scale + offset. Moves running statistics."""
-    cutting = cut(x_NCHW, STATISTICS.tile)
+    cutting = STATISTICS.cut(x_NCHW)
     programs, columns = cutting.programs(STATISTICS.programs)
     stats = new_statistics(bn, x_NCHW)
     sums = torch.empty((programs, 3, cutting.channels), dtype=torch.float32, device=x_NCHW.device)
@@ -121,7 +127,7 @@ def gradient_sums(
         y_NCHW: the output, needed where something was added; otherwise its sign is computed again.
         keep: whether the gradient behind the rectifier is written.
     """
-    cutting = cut(x_NCHW, GRADIENT.tile)
+    cutting = GRADIENT.cut(x_NCHW)
     programs, columns = cutting.programs(GRADIENT.programs)
     coefficients = new_coefficients(stats)
     both = other_stats is not None

@@ -43,9 +43,17 @@ def _totals(
 
 
 @triton.jit
+def _parameters(weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, c, inside):
+    """What `_finish_statistics` needs, read before it is known who finishes: then nobody waits for it."""
+    weight = tl.load(weight_ptr + c, inside, 0.0)
+    bias = tl.load(bias_ptr + c, inside, 0.0)
+    return weight, bias, tl.load(running_mean_ptr + c, inside, 0.0), tl.load(running_var_ptr + c, inside, 0.0)
+
+
+@triton.jit
 def _finish_statistics(
-    sums_ptr, programs, c, inside, channels, shift_C, weight_ptr, bias_ptr, stats_ptr, running_mean_ptr,
-    running_var_ptr, count, momentum, eps, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    sums_ptr, programs, c, inside, channels, shift_C, weight, bias, old_mean, old_var, stats_ptr,
+    running_mean_ptr, running_var_ptr, count, momentum, eps, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Mean and variance from sums of x − shift and its squares; scale, offset, running statistics."""
     first, second, _ = _totals(sums_ptr, programs, c, channels, False, BLOCK_P, BLOCK_C)
@@ -54,13 +62,11 @@ def _finish_statistics(
     mean = shift_C + first
     var = tl.maximum(second - first * first, 0.0)
     rstd = 1.0 / tl.sqrt_rn(var + eps)
-    scale = tl.load(weight_ptr + c, inside, 0.0) * rstd
+    scale = weight * rstd
     tl.store(stats_ptr + c, mean, inside)
     tl.store(stats_ptr + channels + c, rstd, inside)
     tl.store(stats_ptr + 2 * channels + c, scale, inside)
-    tl.store(stats_ptr + 3 * channels + c, tl.load(bias_ptr + c, inside, 0.0) - mean * scale, inside)
-    old_mean = tl.load(running_mean_ptr + c, inside, 0.0)
-    old_var = tl.load(running_var_ptr + c, inside, 0.0)
+    tl.store(stats_ptr + 3 * channels + c, bias - mean * scale, inside)
     unbiased = var * (count / (count - 1))
     tl.store(running_mean_ptr + c, old_mean + momentum * (mean - old_mean), inside)
     tl.store(running_var_ptr + c, old_var + momentum * (unbiased - old_var), inside)
@@ -78,6 +84,9 @@ def statistics_kernel(
     inside = c < channels
     # Sums of differences from some row: their squares lose no digits where the mean is large.
     shift = tl.load(x_ptr + c, inside, 0.0).to(tl.float32)
+    weight, bias, old_mean, old_var = _parameters(
+        weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, c, inside
+    )
     first = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     second = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     for start in tl.range(p * BLOCK_M, rows, programs * BLOCK_M, num_stages=STAGES):
@@ -93,7 +102,7 @@ def statistics_kernel(
     tl.store(out_ptr + channels, tl.sum(second, 0), inside)
     if _is_last(counter_ptr + tl.program_id(1), programs):
         _finish_statistics(
-            sums_ptr, programs, c, inside, channels, shift, weight_ptr, bias_ptr, stats_ptr,
+            sums_ptr, programs, c, inside, channels, shift, weight, bias, old_mean, old_var, stats_ptr,
             running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum, eps, BLOCK_P, BLOCK_C,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from lpjepa.models.fused import batch_norm, stem_kernels
 from lpjepa.models.fused.layers import Layer
 from lpjepa.models.fused.residual import _present
 
-_FORWARD = batch_norm.Summing(264, 4096, 4, 2)
+_FORWARD = batch_norm.Summing(256, 4096, 4, 3)
 _BACKWARD = batch_norm.Summing(264, 2048, 4, 3)
 
 
@@ -49,7 +49,7 @@ class _Stem(torch.autograd.Function):
             (n, bn.num_features, height, width), dtype=dtype, device=images.device,
             memory_format=torch.channels_last,
         )  # fmt: skip
-        cutting = batch_norm.cut(a, _FORWARD.tile)
+        cutting = _FORWARD.cut(a)
         programs, columns = cutting.programs(_FORWARD.programs)
         stats = batch_norm.new_statistics(bn, a)
         sums = torch.empty((programs, 3, cutting.channels), dtype=torch.float32, device=a.device)
@@ -73,7 +73,7 @@ class _Stem(torch.autograd.Function):
         coefficients, _, _ = batch_norm.gradient_sums(d, e, a, stats)
         inputs, (height, width) = images.shape[1], images.shape[2:]
         constants = _constants(inputs, a.dtype)
-        cutting = batch_norm.cut(a, _BACKWARD.tile)
+        cutting = _BACKWARD.cut(a)
         programs, columns = cutting.programs(_BACKWARD.programs)
         partial = torch.empty(
             (programs, constants["TAPS"], cutting.channels), dtype=torch.float32, device=a.device

@@ -10,7 +10,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lpjepa.models.fused.kernels import _affine, _finish_statistics, _is_last, _through_relu
+from lpjepa.models.fused.kernels import (
+    _affine,
+    _finish_statistics,
+    _is_last,
+    _parameters,
+    _through_relu,
+)
 
 
 @triton.jit
@@ -45,6 +51,9 @@ def stem_kernel(
     tap = (k // 9) * kernel_i + (k % 9 // 3) * kernel_h + (k % 3) * kernel_w
     exists = inside[None, :] & (k < 9 * INPUTS)[:, None]
     kernel = tl.load(kernel_ptr + c[None, :] * kernel_o + tap[:, None], exists, 0.0).to(dtype)
+    weight, bias, old_mean, old_var = _parameters(
+        weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, c, inside
+    )
     first = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     second = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     for start in tl.range(p * BLOCK_M, rows, programs * BLOCK_M, num_stages=STAGES):
@@ -65,9 +74,9 @@ def stem_kernel(
     tl.store(sums + channels, tl.sum(second, 0), inside)
     if _is_last(counter_ptr + tl.program_id(1), programs):
         _finish_statistics(
-            sums_ptr, programs, c, inside, channels, tl.zeros((BLOCK_C,), tl.float32), weight_ptr, bias_ptr,
-            stats_ptr, running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum, eps,
-            BLOCK_P, BLOCK_C,
+            sums_ptr, programs, c, inside, channels, tl.zeros((BLOCK_C,), tl.float32), weight, bias,
+            old_mean, old_var, stats_ptr, running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum,
+            eps, BLOCK_P, BLOCK_C,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from lpjepa.recipes.plots.comparisons import bars, sources
 from lpjepa.recipes.plots.lines import curves, marginals, xy
 from lpjepa.recipes.plots.mathematics import draw_function
 from lpjepa.recipes.plots.pictures import attribution, neighbours, violins
+from lpjepa.recipes.plots.tradeoff import tradeoff
 
 Panel = Mapping[str, Any]
 AXES: dict[str, Callable[[Axes, Panel, Collected], None]] = {
@@ -21,6 +22,7 @@ AXES: dict[str, Callable[[Axes, Panel, Collected], None]] = {
     "marginals": marginals,
     "bars": bars,
     "sources": sources,
+    "tradeoff": tradeoff,
     "mathematics": draw_function,
 }
 WHOLE: dict[str, Callable[[Panel, Collected, Any], Figure]] = {

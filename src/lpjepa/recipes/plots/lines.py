@@ -53,7 +53,10 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
 
 
 def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
-    """A quantity over the epochs, the mean over seeds, a line for each value of the `series` fields."""
+    """A quantity over the epochs, the mean over seeds, a line for each value of the `series` fields.
+
+    `relative` puts trainings of different lengths on one axis, `theory` adds the target's l0.
+    """
     name = panel["y"]
     for index, (label, entries) in enumerate(series_of(collected, panel).items()):
         found = [r["curves"] for e in entries for r in e.results if name in r.get("curves", {})]
@@ -62,15 +65,19 @@ def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
         length = min(len(curve["epoch"]) for curve in found)
         values = np.array([[np.nan if v is None else v for v in curve[name][:length]] for curve in found])
         values = 100 * values if name in ACCURACY else values
+        epochs = np.array(found[0]["epoch"][:length])
         axes.plot(
-            found[0]["epoch"][:length], values.mean(0),
+            epochs / epochs[-1] if panel.get("relative") else epochs, values.mean(0),
             color=series_colour(index), linestyle=series_dash(index),
             marker=series_marker(index), markersize=3.5, markevery=max(1, length // 8), label=label,
         )  # fmt: skip
-    if name not in ACCURACY and axes.has_data():
+    if panel.get("theory") and axes.has_data():
+        wanted = float(target_of(collected.where(panel.get("where"))[0]).active_probability)
+        axes.axhline(wanted, color=theme().target, label="target", **THEORY)
+    if name not in ACCURACY and not panel.get("linear") and axes.has_data():
         axes.set_yscale("log")
         plain_log(axes.yaxis)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel("share of the training" if panel.get("relative") else "epoch")
     axes.set_ylabel(f"{name.split('_')[0]} accuracy (%)" if name in ACCURACY else name.replace("_", " "))
     _legend(axes)
 

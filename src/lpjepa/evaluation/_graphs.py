@@ -1,0 +1,89 @@
+"""A function of one tensor, recorded as CUDA graphs: one call of the host instead of hundreds of launches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], None]
+
+
+class Recorder(Protocol):
+    """What makes a replay of a call."""
+
+    def warm(self, call: Call) -> None:
+        """Runs `call` where a recording will be made, so that state made at a first call exists by then."""
+
+    def record(self, call: Call) -> Call:
+        """What `call` does, to be done any number of times; nothing is done yet."""
+
+
+class CudaRecorder:
+    """Records CUDA graphs. Warm calls run on the stream of the recording, and so use the same memory pools."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+
+    def warm(self, call: Call) -> None:
+        with torch.cuda.device(self.device):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                call()
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+    def record(self, call: Call) -> Call:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device), torch.cuda.graph(graph, stream=self.stream):
+            call()
+        return graph.replay
+
+
+def recorder_for(device: torch.device) -> Recorder | None:
+    """The recorder of a GPU; None on other devices, where a function runs as it is."""
+    return CudaRecorder(device) if device.type == "cuda" else None
+
+
+class Replayed:
+    """`function(x)`, which changes state in place and returns nothing.
+
+    For each shape of x the first call runs as it is, the second is recorded, and it and the later ones are
+    replays on a copy of x. Nothing is computed twice: recording does not execute. Where recording fails, the
+    function runs as it is from then on, after one warning.
+    """
+
+    def __init__(self, function: Callable[[Tensor], None], recorder: Recorder | None):
+        self.function = function
+        self.recorder = recorder
+        self._seen: set[torch.Size] = set()
+        self._replays: dict[torch.Size, tuple[Tensor, Call]] = {}
+
+    def __call__(self, x: Tensor) -> None:
+        if self.recorder is None:
+            self.function(x)
+        elif x.shape in self._replays:
+            mine, replay = self._replays[x.shape]
+            mine.copy_(x)
+            replay()
+        elif x.shape not in self._seen:
+            self._seen.add(x.shape)
+            self.recorder.warm(lambda: self.function(x))
+        else:
+            mine = x.clone()
+            try:
+                replay = self.recorder.record(lambda: self.function(mine))
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                warnings.warn(
+                    f"The steps could not be recorded as a CUDA graph and run one by one: {reason}",
+                    stacklevel=2,
+                )
+                self.recorder = None
+                self.function(x)
+                return
+            self._replays[x.shape] = mine, replay
+            replay()

@@ -1,0 +1,77 @@
+"""Accuracy against the active fraction: what sparsity costs, every point named where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.values import measured
+from lpjepa.report.figures.style import series_colour, series_marker, theme
+
+Panel = Mapping[str, Any]
+SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # ticks; sparser is further to the right
+POINTS = 3  # as many make a line worth showing
+
+
+def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
+    """`y` against l0 (a logarithmic axis, dense on the left): a line a group of `lines`, a point a baseline.
+
+    Bars are standard deviations over seeds, where a training has several. The first line has its mu.
+    """
+    name = panel["y"]
+    for index, group in enumerate(panel["lines"]):
+        rows = sorted(_measured(collected.where({"group": group}), name), key=lambda row: row[1])
+        if not rows:
+            continue
+        entries, x, y, spread = zip(*rows)
+        axes.errorbar(
+            x, y, yerr=[s or 0.0 for s in spread], color=series_colour(index), marker=series_marker(index),
+            markersize=5.5, elinewidth=1.0, capsize=2, label=group, zorder=3,
+        )  # fmt: skip
+        if index == 0:
+            for entry, at, value in zip(entries, x, y):
+                _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value)
+    baselines = [entry for entry in collected.entries if entry.case.group not in panel["lines"]]
+    for index, (entry, at, value, deviation) in enumerate(_measured(baselines, name), len(panel["lines"])):
+        axes.errorbar(
+            [at], [value], yerr=[deviation or 0.0], linestyle="none", color=series_colour(index), capsize=2,
+            marker=series_marker(index), markersize=6.5, elinewidth=1.0, label=entry.case.label, zorder=2,
+        )  # fmt: skip
+    if not axes.has_data():
+        return
+    axes.set_xscale("log")
+    axes.set_xticks(SHARES, [f"{100 * share:g} %" for share in SHARES])
+    axes.minorticks_off()
+    low, high = axes.get_xlim()
+    axes.set_xlim(1.5 * high, low)  # room for the first name
+    axes.margins(y=0.12)
+    axes.set_xlabel("active features (ℓ0), sparser to the right")
+    axes.set_ylabel("linear probe accuracy (%)")
+    if panel.get("legend", True):
+        axes.legend(loc="lower left", fontsize=7.5)
+
+
+def worth_showing(collected: Collected) -> bool:
+    """Whether the first line of the recipe has points enough."""
+    group = collected.recipe.panels[0]["lines"][0]
+    return len(_measured(collected.where({"group": group}), "encoder")) >= POINTS
+
+
+def _measured(entries: list[Entry], name: str) -> list[tuple[Entry, float, float, float | None]]:
+    """Entry, l0, value and its deviation over seeds, of those that were trained and have active features."""
+    found = []
+    for entry in entries:
+        share, value = entry.mean("l0"), measured(name, entry.case, entry.results)
+        if share and value is not None:
+            found.append((entry, share, value[0], value[1]))
+    return found
+
+
+def _name(axes: Axes, text: str, x: float, y: float) -> None:
+    """Below and to the left, where a falling line leaves room."""
+    axes.annotate(
+        text, (x, y), xytext=(-4, -9), textcoords="offset points", ha="right", fontsize=7, color=theme().ink
+    )

@@ -1,0 +1,94 @@
+"""What a step reads off its views, features and logits: the loss, the metrics, and whether all is finite.
+
+Everything here is a function of tensors without a word to the host, so that the compiler can take it, the
+objective included, as one graph. What is measured sample by sample is summed over the samples in one go:
+on a GPU a dozen small reductions cost as much as the loss itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lpjepa.metrics import l0_sparsity, l1_sparsity
+
+# The parts that come before the loss, in the order in which they are computed.
+INPUTS = ("views", "encoder features", "projector features")
+
+
+class Reading(NamedTuple):
+    """The loss with its graph; and `values`, float32: a sum over each of `INPUTS`, then the metrics."""
+
+    loss: Tensor
+    values: Tensor
+    metrics: tuple[str, ...]
+
+    def parts(self) -> list[str]:
+        """The name of every value for a reader who looks for the first that is not finite."""
+        return [*INPUTS, *(_part(name) for name in self.metrics)]
+
+
+def read(
+    criterion: nn.Module,
+    x_VNCHW: Tensor,
+    h_BE: Tensor,
+    z_BD: Tensor,
+    logits: dict[str, Tensor],
+    labels_N: Tensor | None,
+) -> Reading:
+    """The loss of V views of N images (B = V N) and of the probes, and what is logged.
+
+    The loss is that of `criterion` plus the cross-entropies of the probes, over the images whose label is
+    not -1. The metrics are the parts of the objective; loss and accuracy of each probe; l0 and l1 of z.
+    """
+    views, count = x_VNCHW.shape[:2]
+    parts = criterion.components(z_BD.unflatten(0, (views, count)))  # type: ignore[operator]
+    names = list(parts._fields)
+    # Rows (B,) that will be summed: the inputs, whose sums are finite where they are, then shares of means.
+    rows = sums_by_sample(x_VNCHW.flatten(0, 1), h_BE, z_BD)
+    if labels_N is not None and logits:
+        labels_B = labels_N.repeat(views)
+        labelled = views * (labels_N != -1).sum()
+        for name, logits_BC in logits.items():
+            nll_B = F.cross_entropy(logits_BC.float(), labels_B, ignore_index=-1, reduction="none")
+            hit_B = logits_BC.detach().argmax(1) == labels_B
+            rows += [nll_B / labelled, hit_B / len(z_BD)]
+            names += [f"{name}_probe_loss", f"{name}_train_accuracy"]
+    rows += [measure(z_BD, reduce=False) / len(z_BD) for measure in (l0_sparsity, l1_sparsity)]
+    totals = torch.stack([row.float() for row in rows]).sum(1)
+    loss = parts.loss
+    for i in range(len(INPUTS), len(rows) - 2, 2):
+        loss = loss + totals[i]
+    found = [value.detach().float().reshape(1) for value in parts]
+    sums, means = totals.detach().tensor_split((len(INPUTS),))
+    return Reading(loss, torch.cat([sums, *found, means]), (*names, "l0", "l1"))
+
+
+@torch.no_grad()
+def sums_by_sample(*tensors: Tensor) -> list[Tensor]:
+    """For each tensor (B, ...) its sums (B,) in float32, which holds the sum of anything float16 holds."""
+    return [t.detach().sum(tuple(range(1, t.ndim)), dtype=torch.float32) for t in tensors]
+
+
+def _part(metric: str) -> str:
+    if metric.endswith("_probe_loss"):
+        return f"loss of the {metric.removesuffix('_probe_loss')} probe"
+    own = metric in ("loss", "l0", "l1") or metric.endswith("_train_accuracy")
+    return metric if own else f"loss component {metric!r}"
+
+
+def through_compiler(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`function` compiled for fixed shapes, without the compiler's warnings, which are about itself."""
+    compiled = torch.compile(function, dynamic=False, **options)
+
+    def call(*arguments: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compiled(*arguments)
+
+    return call
