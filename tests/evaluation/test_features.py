@@ -6,6 +6,7 @@ from torch import nn
 
 from lpjepa.data import EvalTransform, ImageSet
 from lpjepa.evaluation import Features, extract, stream
+from lpjepa.evaluation import features as features_module
 
 
 class Toy(nn.Module):
@@ -52,6 +53,45 @@ def test_image_sets_batches_and_transforms(model):
     torch.testing.assert_close(pairs.encoder, expected.encoder)
     assert pairs.labels.tolist() == list(range(9))
     assert [len(h) for h, _, _ in stream(model, x, batch_size=4)] == [4, 4, 1]
+
+
+def test_features_that_leave_the_device_in_pieces_are_the_same(model, monkeypatch):
+    x, labels = torch.randn(10, 3, 2, 2), torch.arange(10)
+    whole = extract(model, x, 3, labels=labels)
+    monkeypatch.setattr(features_module, "HELD", 5 * 12)  # five images
+    pieces = extract(model, x, 3, labels=labels)
+    assert torch.equal(pieces.encoder, whole.encoder)
+    assert torch.equal(pieces.projector, whole.projector)
+    assert pieces.labels.tolist() == list(range(10))
+
+
+def test_labels_are_a_copy_of_the_sets(model):
+    images = ImageSet(torch.randint(0, 256, (9, 3, 2, 2), dtype=torch.uint8), torch.arange(9))
+    found = extract(model, images, transform=EvalTransform(2))
+    found.labels.zero_()
+    assert images.labels.tolist() == list(range(9))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_extraction_on_a_gpu_does_not_wait_and_gives_the_features_of_the_cpu(model):
+    images = ImageSet(torch.randint(0, 256, (3000, 3, 2, 2), dtype=torch.uint8), torch.arange(3000))
+    transform = EvalTransform(2)
+    expected = extract(model, images, transform=transform)
+    model.cuda()
+    near = images.to("cuda")
+    assert [len(h) for h, _, _ in stream(model, near, transform=transform)] == [1024, 1024, 952]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        parts = list(stream(model, near, 256, transform=transform))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    found = torch.cat([z for _, z, _ in parts]).cpu()
+    torch.testing.assert_close(found, expected.projector, rtol=1e-3, atol=1e-3)
+    whole = extract(model, images, transform=transform)
+    assert not whole.encoder.is_cuda
+    torch.testing.assert_close(whole.encoder, expected.encoder, rtol=1e-3, atol=1e-3)
+    assert whole.labels.tolist() == list(range(3000))
 
 
 def test_progress_hears_of_every_image(model):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lpjepa.models import build_encoder, synchronised
-from lpjepa.models.fused import batch_norm
+from lpjepa.models.fused import batch_norm, resnet
 from lpjepa.models.fused.resnet import FusedResNet, ResNet, fused_features, plan
 
 
@@ -116,6 +116,35 @@ def test_blocks_with_other_parts_are_left_to_timm(name):
 def test_synchronised_normalisation_is_left_to_torch():
     encoder = synchronised.synchronise_batch_norm(build_encoder("resnet18", 32), "cpu")
     assert plan(encoder) is None
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Which way a forward pass takes, on the CPU as if it were a GPU under autocast."""
+    ways = []
+    monkeypatch.setattr(resnet, "_dtype_of_training", lambda encoder, x: torch.float32)
+    fused, plain = resnet.fused_features, ResNet.forward_features
+    monkeypatch.setattr(resnet, "fused_features", lambda *a: ways.append("fused") or fused(*a))
+    monkeypatch.setattr(ResNet, "forward_features", lambda *a: ways.append("plain") or plain(*a))
+    return ways
+
+
+def test_frozen_statistics_and_hooks_are_left_to_timm(taken):
+    encoder, x = encoder_of("resnet18", 16), images(2, 16)
+    encoder(x)
+    assert taken == ["fused"]
+    encoder.layer2[0].bn1.eval()
+    before = encoder.layer2[0].bn1.running_mean.clone()
+    encoder(x)
+    assert torch.equal(encoder.layer2[0].bn1.running_mean, before)
+    encoder.train()
+    seen = []
+    handle = encoder.layer3.register_forward_hook(lambda *_: seen.append(True))
+    encoder(x)
+    assert seen
+    handle.remove()
+    encoder(x)
+    assert taken == ["fused", "plain", "plain", "fused"]
 
 
 @pytest.mark.gpu

@@ -14,6 +14,8 @@ from lpjepa.data.image_set import Batch, ImageSet
 from lpjepa.data.order import local_batch
 from lpjepa.data.streamed import StreamedImageSet
 
+RESIDENT = 2**30  # bytes: sets up to this size go to the device in one copy when they are read in order
+
 
 class Batches:
     """The batches of a set, epoch by epoch.
@@ -110,9 +112,14 @@ def in_order(
     device = torch.device(device)
     indices = torch.arange(start, len(images) if stop is None else min(stop, len(images)))
     if not isinstance(images, StreamedImageSet):
+        # Small sets travel in one copy. Slices, unlike reads by index, do not wait for the device.
+        near = images.to(device) if images.nbytes <= RESIDENT else images
+        assert near.images is not None
         for part in indices.split(batch_size):
             if len(part):
-                yield images.read(part).to(device)
+                here = slice(int(part[0]), int(part[-1]) + 1)
+                labels, sizes = (None if x is None else x[here] for x in (near.labels, near.sizes))
+                yield Batch(near.images[here], labels, part, sizes).to(device)
         return
     chunks = [part for part in indices.split(batch_size) if len(part)]
     for batch, broken in stream(images, chunks, workers, prefetch, False, device):

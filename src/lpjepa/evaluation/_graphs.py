@@ -23,7 +23,7 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Records CUDA graphs. Warm calls run on the stream of the recording, and so use the same memory pools."""
+    """Records CUDA graphs. Warm calls run on the stream of the recording, and so use its memory pools."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -38,7 +38,9 @@ class CudaRecorder:
 
     def record(self, call: Call) -> Call:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.device), torch.cuda.graph(graph, stream=self.stream):
+        # A capture that fails may leave its stream current; the context around it puts ours back.
+        back = torch.cuda.stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.device(self.device), back, torch.cuda.graph(graph, stream=self.stream):
             call()
         return graph.replay
 

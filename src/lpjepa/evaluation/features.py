@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from lpjepa.data import ImageSet, in_order
+from lpjepa.training.monitors import suited_batch
 
 KINDS = ("encoder", "projector")
 Batch = tuple[Tensor, Tensor, "Tensor | None"]
+
+FEWEST = 256  # images a batch, unless told otherwise
+UNKNOWN_SIDE = 224  # pixels
+HELD = 2**28  # values: features up to a gigabyte wait on the device for one copy to where they are kept
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Features:
 def stream(
     model: nn.Module,
     images: Any,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     device: torch.device | str | None = None,
     transform: Callable[..., Tensor] | None = None,
     labels: Tensor | None = None,
@@ -55,16 +60,20 @@ def stream(
     `model(x)` gives (h, z). `images` is a tensor (N, C, H, W), beside its `labels`; an `ImageSet`, which has
     its own, and of which unreadable images are left out; or an iterable of batches, each images or (images,
     labels). `transform` makes the model's input of a batch on `device` (by default that of the model); for
-    an image set it gets the images and their true sizes, as `EvalTransform` takes them. The model is in
-    evaluation mode while it runs and is put back afterwards.
+    an image set it gets the images and their true sizes, as `EvalTransform` takes them. `batch_size` is by
+    default 256, and on a GPU up to 1024 where images are small. The model is in evaluation mode while it runs
+    and is put back afterwards. Nothing waits for the device.
     """
     device = torch.device(device) if device is not None else _device_of(model)
     training = model.training
     model.to(device).eval()
+    if batch_size is None:
+        batch_size = max(FEWEST, suited_batch(_side(images, transform), device))
     try:
         for inputs, y in _batches(images, batch_size, device, labels):
             with torch.inference_mode():
-                h, z = model(transform(*inputs) if transform is not None else inputs[0])
+                x = transform(*inputs) if transform is not None else inputs[0]
+                h, z = model(_suited_layout(x))
             # Copies made outside inference mode are ordinary tensors, which a probe may use in its graph.
             yield h.float().clone(), z.float().clone(), y
     finally:
@@ -74,7 +83,7 @@ def stream(
 def extract(
     model: nn.Module,
     images: Any,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     device: torch.device | str | None = None,
     transform: Callable[..., Tensor] | None = None,
     labels: Tensor | None = None,
@@ -85,22 +94,48 @@ def extract(
 
     An empty split, and features that are not finite, are errors.
     """
-    parts: list[Batch] = []
+    parts: list[Features] = []
+    waiting: list[Batch] = []
     for h, z, y in stream(model, images, batch_size, device, transform, labels):
-        parts.append((h.to(store), z.to(store), None if y is None else y.to(store)))
+        waiting.append((h, z, y))
+        if sum(h.numel() + z.numel() for h, z, _ in waiting) > HELD:
+            parts.append(_joined(waiting).to(store))
+            waiting = []
         if progress is not None:
             progress(len(h))
+    if waiting:
+        parts.append(_joined(waiting).to(store))
     if not parts:
         raise ValueError("There are no images to compute features of: the split is empty.")
+    joined = [(part.encoder, part.projector, part.labels) for part in parts]
+    features = parts[0] if len(parts) == 1 else _joined(joined)
+    for name in KINDS:
+        require_finite(features.kind(name), f"The {name} features")
+    return features
+
+
+def _side(images: Any, transform: Callable[..., Tensor] | None) -> int:
+    """The side of the model's input, as far as it can be told before there is one."""
+    size = getattr(transform, "size", None)
+    if isinstance(size, int):
+        return size
+    if isinstance(images, ImageSet):
+        return max(images.shape)
+    return max(images.shape[-2:]) if isinstance(images, Tensor) and images.ndim == 4 else UNKNOWN_SIDE
+
+
+def _suited_layout(x: Tensor) -> Tensor:
+    """Images channels last, the layout in which a GPU's convolutions are fastest."""
+    return x.contiguous(memory_format=torch.channels_last) if x.is_cuda and x.ndim == 4 else x
+
+
+def _joined(parts: list[Batch]) -> Features:
     given = [y for _, _, y in parts if y is not None]
-    features = Features(
+    return Features(
         torch.cat([h for h, _, _ in parts]),
         torch.cat([z for _, z, _ in parts]),
         torch.cat(given) if given else None,
     )
-    for name in KINDS:
-        require_finite(features.kind(name), f"The {name} features")
-    return features
 
 
 def require_finite(x: Tensor, name: str) -> None:

@@ -107,7 +107,7 @@ def _compute(
     task: Callable[[int, int], None],
 ) -> dict[str, Any]:
     if name == "measures":
-        return measures(val, target, settings.seed)
+        return measures(val if device is None else val.to(device), target, settings.seed)
     if name == "knn":
         return knn_accuracies(train, val, settings.neighbours, device)
     if name == "posthoc":

@@ -29,12 +29,15 @@ from lpjepa.training.probes import OnlineProbes
 
 # Second-order measures of a few thousand samples are as good as those of all, and bounded in time.
 LARGEST_SAMPLE = 4096
+# On a GPU, pixels and images a batch: small batches of small images would only wait for their launches.
+PIXELS, MOST_IMAGES = 2**20, 1024
+HELD = 2**26  # values: features of larger sets leave the device, whose memory the training needs
 HELD_OUT_SLICES = 512
 HELD_OUT_SEED = 0x5EED  # directions the loss never draws from: its own seeds are mixed from train.seed
 
 
 class Features(NamedTuple):
-    """Encoder features h_NE, projector features z_ND and labels of a set (on the host, float32)."""
+    """Encoder features h_NE, projector features z_ND and labels of a set, float32, all on one device."""
 
     h_NE: Tensor
     z_ND: Tensor
@@ -54,8 +57,10 @@ def extract(
 ) -> Features:
     """Features of every image, each process computing its share; the same on every process.
 
-    With `few`, of at most 4096 images, chosen at random but always the same.
+    With `few`, of at most 4096 images, chosen at random but always the same. Small images are taken more than
+    `batch_size` at a time on a GPU. The features stay on `device` unless they are many.
     """
+    batch_size = max(batch_size, suited_batch(preprocess.size, device))
     was_training = model.training
     model.eval()
     if few and len(images) > LARGEST_SAMPLE:
@@ -74,17 +79,23 @@ def extract(
         if batch.labels is not None:
             labels.append(batch.labels)
     model.train(was_training)
-    gathered = [gather_batch(torch.cat(part).unsqueeze(0)).squeeze(0).cpu() for part in (h, z)]
+    found_h, found_z = (gather_batch(torch.cat(part).unsqueeze(0)).squeeze(0) for part in (h, z))
+    place = device if found_h.numel() + found_z.numel() <= HELD else torch.device("cpu")
     # Labels travel as float64, which holds every class number exactly.
     all_labels = None
     if labels:
-        all_labels = gather_batch(torch.cat(labels).double().view(1, -1, 1)).flatten().long().cpu()
-    return Features(gathered[0], gathered[1], all_labels)
+        all_labels = gather_batch(torch.cat(labels).double().view(1, -1, 1)).flatten().long().to(place)
+    return Features(found_h.to(place), found_z.to(place), all_labels)
+
+
+def suited_batch(side: int, device: torch.device) -> int:
+    """Images of `side` pixels that keep a GPU busy as one batch; 1 elsewhere, where any batch does."""
+    return min(MOST_IMAGES, max(1, PIXELS // side**2)) if device.type == "cuda" else 1
 
 
 @torch.no_grad()
 def measure(features: Features, probes: OnlineProbes | None, target: Distribution | None) -> dict[str, float]:
-    """The monitors of one epoch, by name."""
+    """The monitors of one epoch, by name, computed where the features are and read back all at once."""
     z_ND = features.z_ND
     few_ND = z_ND[:LARGEST_SAMPLE]
     found: dict[str, Any] = {
@@ -100,10 +111,11 @@ def measure(features: Features, probes: OnlineProbes | None, target: Distributio
     if probes is not None and features.labels_N is not None:
         device = next(probes.parameters()).device
         logits = probes(features.h_NE.to(device), features.z_ND.to(device))
+        labels_N = features.labels_N.to(device)
         for name, logits_NC in logits.items():
-            hits = logits_NC.argmax(1).cpu() == features.labels_N
-            found[f"{name}_accuracy"] = hits.float().mean()
-    return {name: float(value) for name, value in found.items()}
+            found[f"{name}_accuracy"] = (logits_NC.argmax(1) == labels_N).float().mean()
+    values = torch.stack([torch.as_tensor(value).to(z_ND.device, torch.float64) for value in found.values()])
+    return dict(zip(found, values.tolist()))
 
 
 def fit_to_target(z_ND: Tensor, target: Distribution) -> dict[str, Any]:
@@ -114,8 +126,12 @@ def fit_to_target(z_ND: Tensor, target: Distribution) -> dict[str, Any]:
         found |= {"l0_predicted": predicted.l0, "l1_predicted": predicted.l1}
     if len(z_ND) > 1:
         found["variance_loss"] = variance_loss(z_ND, target)
-    seed = torch.tensor(HELD_OUT_SEED)
+    seed = torch.tensor(HELD_OUT_SEED, device=z_ND.device)
     c_KD = torch.nn.functional.normalize(randn(seed, (HELD_OUT_SLICES, z_ND.shape[1]), stream=0), dim=1)
     y_ND = sample_target(seed, target, z_ND.shape)
-    found["held_out_discrepancy"] = sliced_discrepancy(z_ND.unsqueeze(0), c_KD, y_ND.unsqueeze(0))
+    # A good fit is a small difference of large numbers, which 16-bit kernels would lose.
+    precision = "exact" if z_ND.is_cuda else "fast"
+    found["held_out_discrepancy"] = sliced_discrepancy(
+        z_ND.unsqueeze(0), c_KD, y_ND.unsqueeze(0), precision=precision
+    )
     return found

@@ -23,8 +23,8 @@ class FusedResNet(ResNet):
 
     def forward_features(self, x: Tensor) -> Tensor:
         dtype = _dtype_of_training(self, x)
-        units = None if dtype is None else plan(self)
-        if dtype is None or units is None:
+        units = None if dtype is None or _is_watched(self) else plan(self)
+        if dtype is None or units is None or not _normalises_by_batch(self, units):
             return super().forward_features(x)
         return fused_features(self, units, x, dtype)
 
@@ -43,6 +43,20 @@ def _dtype_of_training(encoder: nn.Module, x: Tensor) -> torch.dtype | None:
         return None
     dtype = torch.get_autocast_dtype("cuda")
     return dtype if dtype in (torch.float16, torch.bfloat16) and _triton_is_there() else None
+
+
+def _is_watched(encoder: nn.Module) -> bool:
+    """Whether somebody has hooks on its parts, which the fused way would not call."""
+    return any(
+        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+        for part in encoder.modules()
+        if part is not encoder
+    )
+
+
+def _normalises_by_batch(encoder: Any, units: list[Unit]) -> bool:
+    """Not so where some normalisation was put into evaluation mode, to keep its running statistics."""
+    return encoder.bn1.training and all(layer.bn.training for unit in units for layer in unit.layers)
 
 
 def _triton_is_there() -> bool:
@@ -110,7 +124,7 @@ def fused_features(encoder: Any, units: list[Unit], images: Tensor, dtype: torch
     else:
         main = skip = rectified_norm(encoder.bn1, encoder.conv1(images))
     if not isinstance(encoder.maxpool, nn.Identity):
-        main = skip = encoder.maxpool(main)
+        main = skip = encoder.maxpool(main).contiguous(memory_format=torch.channels_last)
     for unit in units:
         main, skip = residual(unit, main, skip, [next(kernels) for _ in unit.layers])
     return main
