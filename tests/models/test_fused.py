@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from lpjepa.models import build_encoder, synchronised
-from lpjepa.models.fused import batch_norm, resnet
+from lpjepa.models.fused import batch_norm, kernels, resnet, stem
+from lpjepa.models.fused.residual import convolve_backward, rectified_norm
 from lpjepa.models.fused.resnet import FusedResNet, ResNet, fused_features, plan
 
 
@@ -16,6 +17,8 @@ def small_tiles(monkeypatch):
     """Several programs and several tiles for each, even of small tensors."""
     monkeypatch.setattr(batch_norm, "STATISTICS", batch_norm.Summing(5, 512, 1, 1, 256))
     monkeypatch.setattr(batch_norm, "GRADIENT", batch_norm.Summing(3, 1024, 1, 1, 256))
+    monkeypatch.setattr(stem, "_FORWARD", batch_norm.Summing(4, 1024, 1, 1, 256))
+    monkeypatch.setattr(stem, "_BACKWARD", batch_norm.Summing(3, 2048, 1, 1, 256))
 
 
 def encoder_of(name, size):
@@ -77,6 +80,71 @@ def test_statistics_lose_no_digits_to_a_large_mean(mean):
     torch.testing.assert_close(stats[1].double(), rstd, rtol=2e-5, atol=0)
 
 
+# Channels that are no power of two, odd maps, one column.
+@pytest.mark.parametrize("shape", [(3, 1, 5, 7), (2, 20, 4, 4), (5, 33, 3, 1), (2, 130, 2, 3)])
+def test_gradients_of_odd_shapes(shape):
+    ours = nn.BatchNorm2d(shape[1], eps=1e-3, momentum=0.3)
+    nn.init.uniform_(ours.weight, 0.5, 1.5)
+    nn.init.normal_(ours.bias)
+    torchs = copy.deepcopy(ours).double()
+    x = torch.randn(shape).contiguous(memory_format=torch.channels_last).requires_grad_()
+    x64 = x.detach().double().requires_grad_()
+    weights = torch.randn(shape)
+    y = rectified_norm(ours, x)
+    (y * weights).sum().backward()
+    (torchs(x64).relu() * weights).sum().backward()
+    for mine, theirs in ((x, x64), (ours.weight, torchs.weight), (ours.bias, torchs.bias)):
+        torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.running_var.double(), torchs.running_var, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_no_number_stays_none():
+    """On a GPU `maximum` makes zero of it, so kernels must not call it; the interpreter would not tell."""
+    for kernel in (kernels.normalise_kernel, kernels._finish_statistics):
+        assert "maximum" not in kernel.fn.__code__.co_names
+    x = torch.randn(4, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    x[0, 1, 0, 0] = torch.inf
+    y = rectified_norm(nn.BatchNorm2d(3), x)
+    assert not y[:, 1].isfinite().any()
+    assert y[:, [0, 2]].isfinite().all()
+
+
+def test_one_value_a_channel_is_refused():
+    with pytest.raises(ValueError, match="more than one value a channel"):
+        batch_norm.statistics(torch.randn(1, 8, 1, 1), nn.BatchNorm2d(8))
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_images_of_other_channels_are_refused(channels):
+    encoder = encoder_of("resnet18", 16)
+    with pytest.raises(ValueError, match=f"3 channels, these have {channels}"):
+        fused_features(encoder, plan(encoder), images(2, 16, channels), torch.float32)
+
+
+def test_gradients_are_channels_last_whatever_made_them(monkeypatch):
+    conv = nn.Conv2d(4, 6, 3, padding=1, bias=False)
+    x, d = images(2, 5, 4), images(2, 5, 6)
+    plain = torch.ops.aten.convolution_backward
+    monkeypatch.setattr(
+        torch.ops.aten,
+        "convolution_backward",
+        lambda *a: [g if g is None else g.contiguous() for g in plain(*a)],
+    )
+    dx, _, _ = convolve_backward(d, x, conv.weight, conv, (True, False, False))
+    assert dx.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_no_second_derivatives():
+    encoder = encoder_of("resnet18", 16)
+    features = fused_features(encoder, plan(encoder), images(2, 16), torch.float32)
+    (gradient,) = torch.autograd.grad(
+        features.square().sum(), encoder.layer4[1].bn2.weight, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_counters_are_left_at_zero_and_sums_are_reproducible():
     bn, x = nn.BatchNorm2d(24), images(3, 9, 24)
     first, second = batch_norm.statistics(x, bn), batch_norm.statistics(x, bn)
@@ -113,6 +181,19 @@ def test_blocks_with_other_parts_are_left_to_timm(name):
     assert not isinstance(build_encoder(name, 32), FusedResNet)
 
 
+def test_convolutions_of_other_kinds_are_left_to_timm():
+    class Standardised(nn.Conv2d):
+        pass
+
+    for conv in (
+        nn.Conv2d(64, 64, 3, padding=1, bias=False, padding_mode="circular"),
+        Standardised(64, 64, 3),
+    ):
+        encoder = build_encoder("resnet18", 32)
+        encoder.layer1[0].conv1 = conv
+        assert plan(encoder) is None
+
+
 def test_synchronised_normalisation_is_left_to_torch():
     encoder = synchronised.synchronise_batch_norm(build_encoder("resnet18", 32), "cpu")
     assert plan(encoder) is None
@@ -145,6 +226,14 @@ def test_frozen_statistics_and_hooks_are_left_to_timm(taken):
     handle.remove()
     encoder(x)
     assert taken == ["fused", "plain", "plain", "fused"]
+
+
+@pytest.mark.gpu
+def test_an_overflow_is_seen_in_the_features():
+    encoder, x = encoder_of("resnet18", 32).cuda(), images(8, 32).cuda()
+    x[0, 0, 3, 3] = torch.inf
+    with torch.autocast("cuda", torch.float16):
+        assert not encoder(x).isfinite().all()
 
 
 @pytest.mark.gpu

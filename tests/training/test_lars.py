@@ -1,5 +1,7 @@
 """LARS against the authors' own steps, and by its definition."""
 
+import copy
+
 import pytest
 import torch
 
@@ -188,3 +190,14 @@ def test_kernels_refuse_what_they_would_misread():
     assert not kernels.applies([p], [torch.zeros(4, 2, 3, 3).contiguous(memory_format=torch.channels_last)])
     assert not kernels.applies([torch.nn.Parameter(p.detach().double())], [torch.zeros_like(p)])
     assert not kernels.applies([torch.nn.Parameter(p.detach()[:, :1])], [p.detach()[:, :1]])
+
+
+def test_a_copy_steps_by_itself():
+    weight = torch.nn.Parameter(torch.randn(4, 3))
+    optimizer = LARS([weight], lr=0.1)
+    weight.grad = torch.ones(4, 3)
+    other, copied = copy.deepcopy((weight, optimizer))
+    other.grad = torch.ones(4, 3)
+    copied.step()
+    optimizer.step()
+    torch.testing.assert_close(other, weight)

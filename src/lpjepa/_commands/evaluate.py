@@ -18,8 +18,8 @@ class Arguments:
     """Data sets, NAME or NAME=PATH, such as cifar10 or folder=images/pets; by default the run's own."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
-    batch_size: int = 256
-    """Images encoded at a time."""
+    batch_size: int | None = None
+    """Images encoded at a time; by default as many as suit the device and their size."""
     settings: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 

@@ -14,7 +14,7 @@ from lpjepa.data.image_set import Batch, ImageSet
 from lpjepa.data.order import local_batch
 from lpjepa.data.streamed import StreamedImageSet
 
-RESIDENT = 2**30  # bytes: sets up to this size go to the device in one copy when they are read in order
+RESIDENT = 2**28  # bytes: sets up to this size go to the device in one copy when they are read in order
 
 
 class Batches:
@@ -107,7 +107,7 @@ def in_order(
     """Every readable image of ``images[start:stop]`` once, in order: for evaluation and embedding.
 
     Broken images of a streamed set are left out (``Batch.indices`` tells which remain), reported and
-    counted; the last batch may be smaller.
+    counted; the last batch may be smaller. Batches of a set in memory are parts of it: not to be written to.
     """
     device = torch.device(device)
     indices = torch.arange(start, len(images) if stop is None else min(stop, len(images)))

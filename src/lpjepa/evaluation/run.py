@@ -55,7 +55,7 @@ def evaluate_run(
     on: Sequence[str] | None = None,
     settings: EvaluationSettings | None = None,
     device: str = "auto",
-    batch_size: int = 256,
+    batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Evaluates the run in `folder` on each source of `on` (by default its own), and gives the new entries.
@@ -107,7 +107,7 @@ def run_features(
     source: str | None = None,
     split: str = "test",
     device: str = "auto",
-    batch_size: int = 256,
+    batch_size: int | None = None,
 ) -> Features:
     """The features of one split of a source (by default the run's own) under the run's newest checkpoint."""
     run = Run.open(folder)
@@ -155,7 +155,7 @@ def _own_source(run: Run) -> str:
 
 
 def _features(
-    run: Run, model: SparseModel, source: Source, split: str, batch_size: int, progress: Progress
+    run: Run, model: SparseModel, source: Source, split: str, batch_size: int | None, progress: Progress
 ) -> Features:
     images = load_images(run, source, split)
     with progress.task(f"{source.label}: features of {len(images)} {split} images") as task:

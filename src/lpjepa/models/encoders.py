@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.models.narrow import NarrowEncoder
+from lpjepa.models.stem_conv import StemConv
 
 # Short names for the encoders of the paper; any other name goes to timm as it is.
 ALIASES = {
@@ -66,19 +66,3 @@ def _keep_resolution(encoder: nn.Module, in_channels: int) -> None:
         encoder.maxpool = nn.Identity()
     elif isinstance(stem := getattr(encoder, "stem", None), nn.Sequential) and isinstance(stem[0], nn.Conv2d):
         stem[0] = nn.Conv2d(in_channels, stem[0].out_channels, 3, padding=1, bias=stem[0].bias is not None)
-
-
-class StemConv(nn.Conv2d):
-    """A convolution of a few channels that a GPU's matrix units take.
-
-    They need a multiple of eight channels; with fewer, cuDNN falls back to slow kernels. Channels of zeros
-    with weights of zeros change nothing else.
-    """
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        missing = -self.in_channels % 8
-        if missing == 0 or not x_NCHW.is_cuda:
-            return super().forward(x_NCHW)
-        channels = (0, 0, 0, 0, 0, missing)
-        x, weight = F.pad(x_NCHW, channels), F.pad(self.weight, channels)
-        return F.conv2d(x, weight, self.bias, self.stride, self.padding)

@@ -108,10 +108,13 @@ def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[
 def _share_compiled(config: Config) -> None:
     """Keep compiled code while shapes stay as they are, and start anew when they change.
 
-    Trainings of the same shapes run the same code, whatever their target, method and weights: torch guards
-    types and shapes, not values. Other shapes would be compiled beside it as dynamic ones, which are slower,
-    and after eight kinds (torch's limit) not compiled at all.
+    Trainings of the same shapes run the same networks and views, whatever their target: torch guards types
+    and shapes, not values of tensors. The rest of a step is compiled once a method, exponent and weight, of
+    which a sweep may have more than torch's limit of eight, beyond which it would no longer compile. Other
+    shapes would be compiled beside the first as dynamic ones, which are slower.
     """
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+    setattr(torch._dynamo.config, limit, 64)
     content = to_dict(config)
     content["model"].pop("activation")  # three kinds, which fit under the limit together
     shapes = json.dumps([content["model"], content["views"], config.train.batch_size, config.train.precision])

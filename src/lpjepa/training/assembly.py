@@ -136,7 +136,9 @@ class Assembly:
         train = self.config.train
         if self.device.type != "cuda" or world > 1 or train.fsdp or (train.capture and train.compile):
             return None
-        return "on this GPU, --train.capture true --train.compile true make a step several times as fast"
+        return (
+            "on a GPU, --train.capture true --train.compile true make most steps faster, small images' by far"
+        )
 
 
 def assemble(config: Config, device: torch.device, rank: int, world: int) -> Assembly:

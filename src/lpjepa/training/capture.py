@@ -50,6 +50,7 @@ class CapturedStep:
         for optimizer in self.step.optimizers:
             optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with tables_sent_after_capture(), torch.cuda.graph(self.graph, stream=self.stream):
+        graph = torch.cuda.CUDAGraph()
+        with tables_sent_after_capture(), torch.cuda.graph(graph, stream=self.stream):
             self.step(*self.inputs)  # type: ignore[arg-type]
+        self.graph = graph

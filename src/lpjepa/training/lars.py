@@ -56,7 +56,16 @@ class LARS(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
         self._tables: dict[tuple[int, ...], Any] = {}
-        self._measured: Any = None
+        self._measured: tuple[list[int], Any] | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy starts without tables: they hold addresses."""
+        super().__setstate__(state)
+        self._tables, self._measured = {}, None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._measured = None
+        super().zero_grad(set_to_none)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -68,9 +77,10 @@ class LARS(torch.optim.Optimizer):
         measured, self._measured = self._measured, None
         for group in self.param_groups:
             moving = self._moving(group)
-            table = self._table(group, moving) if measured is None else measured
+            known = measured is not None and measured[0] == [id(p) for p in moving]
+            table = measured[1] if known and measured is not None else self._table(group, moving)
             if table is not None:
-                if measured is None:
+                if not known:
                     table.measure(moving, self._velocities(moving))
                 table.move(moving, self._velocities(moving), group, found_inf, grad_scale)
                 continue
@@ -99,8 +109,11 @@ class LARS(torch.optim.Optimizer):
         moving = [self._moving(group) for group in self.param_groups]
         if len(moving) != 1 or [id(p) for p in moving[0]] != [id(p) for p in params]:
             return None
-        self._measured = self._table(self.param_groups[0], params)
-        return None if self._measured is None else self._measured.measure(params, self._velocities(params))
+        table = self._table(self.param_groups[0], params)
+        if table is None:
+            return None
+        self._measured = ([id(p) for p in params], table)
+        return table.measure(params, self._velocities(params))
 
     def _moving(self, group: dict[str, Any]) -> list[Tensor]:
         """The parameters that have a gradient, each with its velocity made."""

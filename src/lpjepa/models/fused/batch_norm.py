@@ -55,7 +55,13 @@ class Summing(NamedTuple):
     widest: int = 64  # channels: with few, the last program reads sums of many others at a time
 
     def cut(self, x_NCHW: Tensor) -> Blocks:
-        return cut(x_NCHW, self.tile, self.widest)
+        found = cut(x_NCHW, self.tile, self.widest)
+        if found.rows < 2:
+            raise ValueError(
+                f"batch statistics need more than one value a channel, not a map of {tuple(x_NCHW.shape)}; "
+                f"use more or larger images, or eval()"
+            )
+        return found
 
     def options(self, cutting: Blocks) -> dict[str, int]:
         return {

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def lowered(weights: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -22,6 +23,7 @@ class _Lowered(torch.autograd.Function):
         return low
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # In the layout of the weights, so that optimizers find both in one order.
         full = [

@@ -60,7 +60,8 @@ def _finish_statistics(
     first /= count
     second /= count
     mean = shift_C + first
-    var = tl.maximum(second - first * first, 0.0)
+    var = second - first * first
+    var = tl.where(var < 0.0, 0.0, var)  # not `maximum`, which on a GPU makes zero of what is no number
     rstd = 1.0 / tl.sqrt_rn(var + eps)
     scale = weight * rstd
     tl.store(stats_ptr + c, mean, inside)
@@ -128,7 +129,7 @@ def normalise_kernel(
             offset = tl.load(other_stats_ptr + 3 * channels + c, inside, 0.0)
             other = other * scale[None, :] + offset[None, :]
         y += other
-    tl.store(y_ptr + at, tl.maximum(y, 0.0).to(y_ptr.dtype.element_ty), there)
+    tl.store(y_ptr + at, tl.where(y < 0.0, 0.0, y).to(y_ptr.dtype.element_ty), there)
 
 
 @triton.jit

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from lpjepa.models.fused import batch_norm
 from lpjepa.models.fused.layers import Unit
@@ -53,6 +54,7 @@ class _Residual(torch.autograd.Function):
         return y, y.detach()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         unit: Unit = ctx.unit
         layers = len(unit.layers)
@@ -110,6 +112,7 @@ class _RectifiedNorm(torch.autograd.Function):
         return batch_norm.normalise(x, stats)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, stats = ctx.saved_tensors
         d = gradients[0].contiguous(memory_format=torch.channels_last)
@@ -137,6 +140,8 @@ def convolve_backward(
     d_x, d_kernel, d_bias = torch.ops.aten.convolution_backward(
         d, x, kernel, None, conv.stride, conv.padding, conv.dilation, False, (0, 0), conv.groups, wanted
     )
+    if wanted[0]:  # as the kernels read it, whichever library made it
+        d_x = d_x.contiguous(memory_format=torch.channels_last)
     return d_x, d_kernel, d_bias
 
 

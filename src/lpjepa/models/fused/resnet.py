@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lpjepa._torchvision_shim import declare_missing_ops
 from lpjepa.models.fused.layers import Layer, Unit
+from lpjepa.models.stem_conv import StemConv
 
 declare_missing_ops()
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet  # noqa: E402
@@ -71,7 +72,7 @@ def plan(encoder: Any) -> list[Unit] | None:
     """The residual units of a ResNet, or None where one has parts that are not fused."""
     stages = (encoder.layer1, encoder.layer2, encoder.layer3, encoder.layer4)
     units = [_unit(block) for stage in stages for block in stage]
-    stem = isinstance(encoder.conv1, nn.Conv2d) and _is_plain(encoder.bn1) and type(encoder.act1) is nn.ReLU
+    stem = _is_plain_convolution(encoder.conv1) and _is_plain(encoder.bn1) and type(encoder.act1) is nn.ReLU
     if not stem or encoder.grad_checkpointing or any(unit is None for unit in units):
         return None
     return units  # type: ignore[return-value]
@@ -93,13 +94,29 @@ def _unit(block: Any) -> Unit | None:
     shortcut = None
     if block.downsample is not None:
         parts = list(block.downsample)
-        if len(parts) != 2 or parts[0].kernel_size != (1, 1) or parts[0].groups != 1:
+        if len(parts) != 2 or not _is_plain_convolution(parts[0]) or not _is_product(parts[0]):
             return None
         shortcut = Layer(*parts)
     layers = branch if shortcut is None else (*branch, shortcut)
-    if any(not _is_plain(bn) or conv.bias is not None for conv, bn in layers):
+    if not all(_is_plain(bn) and _is_plain_convolution(conv) for conv, bn in layers):
         return None
     return Unit(branch, shortcut)
+
+
+def _is_plain_convolution(conv: nn.Module) -> bool:
+    """torch's own, or our stem's; one that changes its weights or its borders is not."""
+    return (
+        type(conv) in (nn.Conv2d, StemConv)
+        and conv.bias is None
+        and conv.padding_mode == "zeros"
+        and not isinstance(conv.padding, str)
+    )
+
+
+def _is_product(conv: nn.Conv2d) -> bool:
+    """Whether it is a matrix product of some of the pixels."""
+    square = conv.stride[0] == conv.stride[1]
+    return conv.kernel_size == (1, 1) and conv.groups == 1 and conv.padding == (0, 0) and square
 
 
 def _is_plain(bn: nn.Module) -> bool:

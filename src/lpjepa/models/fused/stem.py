@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from lpjepa.models.fused import batch_norm, stem_kernels
 from lpjepa.models.fused.layers import Layer
@@ -18,6 +19,11 @@ _BACKWARD = batch_norm.Summing(264, 2048, 4, 3)
 
 def stem(layer: Layer, images_NCHW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """relu(bn(conv(images))), twice (see `residual`), in `dtype`. There is no gradient of the images."""
+    if images_NCHW.shape[1] != layer.conv.in_channels:
+        raise ValueError(
+            f"the encoder takes images of {layer.conv.in_channels} channels, "
+            f"these have {images_NCHW.shape[1]}"
+        )
     return _Stem.apply(layer, images_NCHW, dtype, layer.conv.weight, layer.bn.weight, layer.bn.bias)
 
 
@@ -65,6 +71,7 @@ class _Stem(torch.autograd.Function):
         return y, y.detach()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         images, a, stats, kernel = ctx.saved_tensors
         d, e = _present(gradients)
