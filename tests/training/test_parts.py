@@ -8,11 +8,13 @@ from sklearn.linear_model import LogisticRegression
 
 from lpjepa.distributions import RectifiedGeneralizedGaussian
 from lpjepa.training.assembly import Assembly
+from lpjepa.training.config import OptimConfig
 from lpjepa.training.display import Lines, summary
 from lpjepa.training.health import Health
 from lpjepa.training.journal import Journal, read_journal
 from lpjepa.training.layers import load_config
 from lpjepa.training.monitors import Features, measure
+from lpjepa.training.optimizers import build_optimizer, set_rate
 from lpjepa.training.precision import LossScale
 from lpjepa.training.probes import OnlineProbes, frozen_probe_accuracy
 from lpjepa.training.run import Run, table
@@ -257,3 +259,19 @@ def test_advice_is_for_gpus_whose_step_is_not_captured():
     assert advice("cuda", capture=True, compile=True) is None
     assert advice("cuda", world=2) is None
     assert advice("cpu") is None
+
+
+def test_a_first_step_that_is_skipped_leaves_no_rubbish_in_sgd():
+    def moved(skipped):
+        weight = torch.nn.Parameter(torch.zeros(64, 64))
+        optimizer = build_optimizer([weight], OptimConfig(name="sgd", momentum=0.9), CPU, 0.0, False)
+        set_rate(optimizer, 0.1)
+        for found_inf in [1.0] * skipped + [0.0, 0.0]:
+            torch.full((64, 64), 1e30).sum()  # freed memory is full of this
+            optimizer.found_inf, weight.grad = torch.tensor(found_inf), torch.ones(64, 64)
+            optimizer.step()
+        return weight.detach()
+
+    # 0.1 · 1, then 0.1 · (0.9 + 1)
+    torch.testing.assert_close(moved(0), torch.full((64, 64), -0.29))
+    torch.testing.assert_close(moved(1), moved(0), rtol=0, atol=0)

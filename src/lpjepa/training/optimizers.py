@@ -35,7 +35,12 @@ def build_optimizer(
     if config.name == "adamw":
         capturable = device.type == "cuda" and not fsdp
         return torch.optim.AdamW(groups, rate, fused=fused, capturable=capturable)
-    return torch.optim.SGD(groups, rate, momentum=config.momentum, fused=fused)
+    sgd = torch.optim.SGD(groups, rate, momentum=config.momentum, fused=fused)
+    if config.momentum != 0.0:
+        # torch makes velocities at the first step and leaves them unwritten where found_inf skips it.
+        for p in parameters:
+            sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
+    return sgd
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
