@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from lpjepa.losses import RepReLU
+from lpjepa.models.calibration import CalibratedReLU
 
-ACTIVATIONS = ("relu", "rep_relu", "none")
+ACTIVATIONS = ("relu", "calibrated", "rep_relu", "none")
 
 
 def build_projector(
@@ -15,7 +16,8 @@ def build_projector(
     """`layers` linear layers, BatchNorm and ReLU between them, `activation` at the end (paper, Architecture).
 
     "relu" gives the rectified features of Rectified LpJEPA, "rep_relu" the same values with the gradient
-    of GELU, "none" the dense features of LpJEPA, LeJEPA, VICReg and SimCLR.
+    of GELU, "calibrated" rectified features of which a given share is active, "none" the dense features of
+    LpJEPA, LeJEPA, VICReg and SimCLR.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"model.activation: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
@@ -28,6 +30,8 @@ def build_projector(
     modules.append(nn.Linear(in_dim, out_dim))
     if activation == "relu":
         modules.append(nn.ReLU())
+    elif activation == "calibrated":
+        modules.append(CalibratedReLU(out_dim))
     elif activation == "rep_relu":
         modules.append(RepReLU())
     return nn.Sequential(*modules)

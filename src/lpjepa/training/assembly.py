@@ -16,7 +16,7 @@ from lpjepa.data import Batch, Batches, EvalTransform, ImageSet, MissingSplit, V
 from lpjepa.models import SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
-from lpjepa.training.config import Config, activation_of
+from lpjepa.training.config import Config, activation_of, target_is_rectified
 from lpjepa.training.monitors import Features, extract, measure
 from lpjepa.training.objectives import build_objective, build_target
 from lpjepa.training.optimizers import build_optimizer
@@ -254,6 +254,13 @@ def _check_combination(config: Config, world: int) -> None:
     if config.loss.method in ("nvicreg", "ncl") and activation_of(config) == "none":
         raise ConfigError(
             f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
+        )
+    if activation_of(config) == "calibrated" and not (
+        config.loss.method == "rectified_lpjepa" and target_is_rectified(config)
+    ):
+        raise ConfigError(
+            "model.activation: calibrated takes its share of active features from a rectified target; use it "
+            "with loss.method rectified_lpjepa"
         )
     if config.views.num_views < 2:
         raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from lpjepa.models import SparseModel, build
+from lpjepa.models import CalibratedReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.checkpoint import CheckpointError, load_newest
 from lpjepa.training.config import Config, activation_of
 from lpjepa.training.journal import read_journal
 from lpjepa.training.layers import load_config
+from lpjepa.training.objectives import build_target
 
 # The columns of the paper's tables: name in the journal, heading, whether it is a percentage.
 TABLE = (
@@ -84,7 +85,11 @@ def build_model(config: Config) -> SparseModel:
     from dataclasses import replace
 
     settled: Any = activation_of(config)
-    return build(replace(config.model, activation=settled), config.views.size)
+    model = build(replace(config.model, activation=settled), config.views.size)
+    for module in model.projector.modules():
+        if isinstance(module, CalibratedReLU):
+            module.active.fill_(build_target(config).active_probability)  # type: ignore[attr-defined]
+    return model
 
 
 def table(runs: list[Run], names: list[str] | None = None) -> str:

@@ -1,0 +1,57 @@
+"""A rectifier whose thresholds keep every feature active on a given share of the images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lpjepa._collectives import sum_over_ranks, world
+
+MEMORY = 50  # batches over which a threshold is averaged
+
+
+class CalibratedReLU(nn.Module):
+    r"""z = relu(u − τ), where τ_j follows the (1 − ρ)-quantile of feature j of the batches seen.
+
+    RDMReg matches random projections, which by the central limit theorem say little about how often a single
+    coordinate is zero; the share of active features may drift from the target's ρ. Here that share is set
+    instead of learned: no gradient passes through τ, and a feature that has died is brought back. In
+    evaluation τ stays as it is. In many processes τ follows the mean of their quantiles.
+
+    `active` (ρ) is a buffer that training sets to the target's active probability.
+    """
+
+    threshold: Tensor
+    active: Tensor
+    batches: Tensor
+
+    def __init__(self, dim: int, active: float = 0.5) -> None:
+        super().__init__()
+        self.register_buffer("threshold", torch.zeros(dim))
+        self.register_buffer("active", torch.tensor(float(active)))
+        self.register_buffer("batches", torch.zeros(()))
+
+    def forward(self, u_ND: Tensor) -> Tensor:
+        if self.training:
+            self._follow(u_ND.detach().float())
+        return torch.relu(u_ND.float() - self.threshold).to(u_ND.dtype)
+
+    @torch.no_grad()
+    def _follow(self, u_ND: Tensor) -> None:
+        ascending_ND = u_ND.sort(0).values
+        # The i-th of N values, from 0, stands for the probability (i + 1/2) / N. Tensors: nothing waits.
+        position = ((1 - self.active) * len(u_ND) - 0.5).clamp(0, len(u_ND) - 1)
+        below = position.floor().clamp(max=max(len(u_ND) - 2, 0))
+        pair_2D = ascending_ND.index_select(
+            0, torch.stack([below, (below + 1).clamp(max=len(u_ND) - 1)]).long()
+        )
+        quantile_D = torch.lerp(pair_2D[0], pair_2D[1], position - below)
+        ranks = world()[1]
+        if ranks > 1:
+            quantile_D = sum_over_ranks(quantile_D) / ranks
+        self.batches += 1
+        rate = (1 / self.batches).clamp(min=1 / MEMORY)
+        self.threshold.lerp_(quantile_D, rate)
+
+    def extra_repr(self) -> str:
+        return f"{len(self.threshold)}, active={float(self.active):.4g}"

@@ -1,0 +1,79 @@
+"""The calibrated rectifier: shares of active features against numpy's quantiles and by definition."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from lpjepa.models import CalibratedReLU, build_projector
+from lpjepa.training._typed import ConfigError
+from lpjepa.training.layers import load_config
+from lpjepa.training.loop import pretrain
+
+
+@pytest.mark.parametrize("active", [0.007, 0.03, 0.5, 0.88])
+@pytest.mark.parametrize("count", [2, 64, 257])
+def test_the_first_batch_sets_its_own_quantile(active, count):
+    u = torch.randn(count, 5, dtype=torch.float64) * 3 + 1
+    relu = CalibratedReLU(5, active)
+    z = relu(u.float())
+    expected = np.quantile(u.numpy(), 1 - active, axis=0, method="hazen")
+    np.testing.assert_allclose(relu.threshold.numpy(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(z.double(), (u - torch.tensor(expected)).relu(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("active", [0.03, 0.5])
+def test_every_feature_becomes_active_as_often_as_asked(active):
+    """Whatever its location, scale and shape, and even if it was dead."""
+    location, scale = torch.linspace(-9, 4, 24), torch.logspace(-1, 1, 24)
+    relu = CalibratedReLU(24, active)
+    for _ in range(150):
+        relu(torch.distributions.Laplace(location, scale).sample((256,)))
+    share = (relu.eval()(torch.distributions.Laplace(location, scale).sample((20000,))) > 0).float().mean(0)
+    torch.testing.assert_close(share, torch.full((24,), active), rtol=0.2, atol=0.01)
+
+
+def test_evaluation_leaves_thresholds_and_gradients_pass_where_features_are_active():
+    relu = CalibratedReLU(3, 0.25)
+    relu(torch.randn(40, 3))
+    before = copy.deepcopy(relu.state_dict())
+    u = torch.randn(8, 3, requires_grad=True)
+    z = relu.eval()(u)
+    z.sum().backward()
+    assert torch.equal(u.grad, (z > 0).float())
+    for name, value in relu.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_features_keep_their_type(dtype):
+    assert CalibratedReLU(3)(torch.randn(8, 3).to(dtype)).dtype == dtype
+
+
+def test_projector_has_it_last():
+    assert isinstance(build_projector(4, 8, 6, activation="calibrated")[-1], CalibratedReLU)
+
+
+def test_training_takes_the_share_from_the_target(tmp_path):
+    config = load_config(
+        "presets:digits",
+        {
+            "model": {"activation": "calibrated"},
+            "target": {"active": 0.1},
+            "train": {"epochs": 2, "out": str(tmp_path / "run")},
+            "log": {"plain": True},
+        },
+    )
+    run = pretrain(config)
+    relu = run.model(torch.device("cpu")).projector[-1]
+    assert float(relu.active) == pytest.approx(0.1, rel=1e-5)
+    assert relu.threshold.abs().sum() > 0
+    assert float(relu.batches) == 22
+
+
+def test_without_a_rectified_target_it_is_refused(tmp_path):
+    changes = {"model": {"activation": "calibrated"}, "loss": {"method": "lejepa"}}
+    config = load_config("presets:digits", {**changes, "train": {"out": str(tmp_path / "run")}})
+    with pytest.raises(ConfigError, match=r"model\.activation: calibrated .* rectified_lpjepa"):
+        pretrain(config)
