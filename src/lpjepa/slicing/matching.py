@@ -202,8 +202,9 @@ def _keep_gradient(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tens
 
 @once_differentiable
 def _scale_gradient(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
-    (gradient,) = ctx.saved_tensors
-    return (gradient * grad_output).to(ctx.dtype), None, None
+    # A product with one number on the device, which `*` would read as a broadcast tensor: half as fast.
+    (scaled,) = torch._foreach_mul(ctx.saved_tensors, grad_output)
+    return scaled.to(ctx.dtype), None, None
 
 
 _known_gradient.register_autograd(_scale_gradient, setup_context=_keep_gradient)

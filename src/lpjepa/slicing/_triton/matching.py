@@ -40,19 +40,20 @@ def wasserstein2(
     else:
         weight_max = relative = work.factor
     constants = {
-        "WEIGHTED": weighted, "GRADIENT": want_gradient,
+        "WEIGHTED": weighted, "GRADIENT": want_gradient, "FULL": layout.samples == 2**layout.log_n,
         "LOG_N": layout.log_n, "LOG_WARPS": layout.log_warps,
     }  # fmt: skip
-    strides = (layout.samples, layout.pitch, layout.views, slices, slices)
+    strides = (layout.samples, layout.pitch, layout.group, slices, slices)
 
-    def compare(p_KR: Tensor, size: int, lo: int) -> None:
+    def compare(p_KR: Tensor, size: int, lo: int, view: int) -> None:
         pieces = (
-            p_KR.view(torch.float16), work.loss_VK[:, lo:],
-            relative[:, lo:] if weighted else relative, work.bound,
+            p_KR.view(torch.float16), work.loss_VK[view:, lo:],
+            relative[view:, lo:] if weighted else relative, work.bound,
         )  # fmt: skip
         launch(
-            (work.seen, size), wasserstein2_kernel, (size, layout.views, 1), (p_KR, *pieces, *strides),
-            constants, num_warps=2**layout.log_warps,
+            (work.seen, size, view), wasserstein2_kernel, (size, layout.group, 1), (p_KR, *pieces, *strides),
+            constants, num_warps=2**layout.log_warps, maxnreg=layout.registers,
+            num_stages=1,
         )  # fmt: skip
 
     coefficient = 2.0 / layout.samples * (1.0 if isinstance(weight, Tensor) else weight)
@@ -79,11 +80,11 @@ def epps_pulley(
         "BLOCK": min(2**layout.log_n, 1024),
     }
 
-    def compare(p_KR: Tensor, size: int, lo: int) -> None:
+    def compare(p_KR: Tensor, size: int, lo: int, view: int) -> None:
         launch(
-            (work.seen, size), epps_pulley_kernel, (size, layout.views, 1),
-            (p_KR, p_KR.view(torch.float16), work.loss_VK[:, lo:], quadrature, normal,
-             layout.samples, layout.pitch, layout.views, slices, spacing, SLOPE_SCALE),
+            (work.seen, size, view), epps_pulley_kernel, (size, layout.group, 1),
+            (p_KR, p_KR.view(torch.float16), work.loss_VK[view:, lo:], quadrature, normal,
+             layout.samples, layout.pitch, layout.group, slices, spacing, SLOPE_SCALE),
             constants, num_warps=1,
         )  # fmt: skip
 
@@ -127,10 +128,10 @@ class _Work:
         )  # fmt: skip
 
     def run(
-        self, compare: Callable[[Tensor, int, int], None], coefficient: float, weight_max: Tensor | None,
-        scaled: bool,
+        self, compare: Callable[[Tensor, int, int, int], None], coefficient: float,
+        weight_max: Tensor | None, scaled: bool,
     ) -> None:  # fmt: skip
-        """All chunks: `compare(projections, size, lo)` writes losses and leaves gradients in their place."""
+        """All chunks: `compare(projections, size, lo, view)` writes losses and leaves gradients there."""
         layout = self.layout
         factor = coefficient / self.fill.scale
         c = None
@@ -138,11 +139,11 @@ class _Work:
             size = min(layout.chunk, layout.slices - lo)
             c, c_low = self.fill(lo, lo + size, c)
             p = self.p_KR[:size]
-            self._project(c, c_low, p, size)
-            compare(p, size, lo)
-            if self.acc is not None:
-                last = lo + size == layout.slices and layout.in_place
-                self._pull_back(c, p, size, lo == 0, last, factor, weight_max, scaled)
+            for view in range(0, layout.views, layout.group):
+                self._project(c, c_low, p, size, view)
+                compare(p, size, lo, view)
+                if self.acc is not None:
+                    self._pull_back(c, p, size, view, lo > 0, factor, weight_max, scaled)
         if self.acc is None:
             return
         if layout.in_place:
@@ -158,39 +159,46 @@ class _Work:
             {"SCALED": scaled, "WEIGHTED": weight_max is not None, "BLOCK": 1024},
         )  # fmt: skip
 
-    def _project(self, c: Tensor, c_low: Tensor | None, p: Tensor, size: int) -> None:
+    def _project(self, c: Tensor, c_low: Tensor | None, p: Tensor, size: int, view: int) -> None:
         layout = self.layout
-        rows, all_rows = layout.views * layout.pitch, layout.sides * layout.views * layout.pitch
-        block_r = min(128, max(16, triton.next_power_of_2(all_rows)))
-        tiles_r = triton.cdiv(all_rows, block_r)
-        # The larger block is the faster one where there are enough of them for every multiprocessor.
-        block_k = 256 if c_low is None and tiles_r * (size // 256) >= 200 else 128
+        rows = layout.sides * layout.pitch
+        block_r = min(128, max(16, triton.next_power_of_2(rows)))
+        blocks_r = triton.cdiv(rows, block_r)
+        wide = c_low is None and layout.enough(blocks_r * (size // 256) * layout.group)
+        block_k = 256 if wide else 128
         constants: dict[str, Any] = {
-            "C_LOW": c_low is not None, "EVEN": rows % block_r == 0,
+            "C_LOW": c_low is not None, "EVEN": layout.sides == 1 or layout.pitch % block_r == 0,
             "BLOCK_K": block_k, "BLOCK_R": block_r, "BLOCK_D": 64,
         }  # fmt: skip
         launch(
-            (self.seen, size), products.project_kernel, (triton.cdiv(size, block_k) * tiles_r, 1, 1),
-            (c, c if c_low is None else c_low, self.high, self.low, self.factor, p, size, all_rows, rows,
-             layout.dim_pitch),
+            (self.seen, size), products.project_kernel,
+            (triton.cdiv(size, block_k) * blocks_r, layout.group, 1),
+            (c, c if c_low is None else c_low, self.high[view * rows :], self.low[view * layout.pitch :],
+             self.factor[view * rows :], p, size, rows, layout.pitch, layout.dim_pitch),
             constants, num_warps=8, num_stages=3 if c_low is None else 2,
         )  # fmt: skip
 
     def _pull_back(
-        self, c: Tensor, p: Tensor, size: int, first: bool, last: bool, factor: float,
+        self, c: Tensor, p: Tensor, size: int, view: int, add: bool, factor: float,
         weight_max: Tensor | None, scaled: bool,
     ) -> None:  # fmt: skip
         layout = self.layout
+        assert self.acc is not None
         block_n = min(128, max(16, triton.next_power_of_2(layout.pitch)))
-        tiles = triton.cdiv(layout.pitch, block_n) * triton.cdiv(layout.dim_pitch, 128)
+        blocks_n = triton.cdiv(layout.pitch, block_n)
+        tiles = blocks_n * triton.cdiv(layout.dim_pitch, 256) * layout.group * layout.splits
+        wide = block_n == 128 and layout.enough(tiles)
+        block_d = 256 if wide else 128
         split = triton.cdiv(triton.cdiv(size, layout.splits), 64) * 64
         constants: dict[str, Any] = {
-            "FIRST": first, "FINAL": last, "SCALED": scaled, "WEIGHTED": weight_max is not None,
-            "BLOCK_N": block_n, "BLOCK_D": 128, "BLOCK_K": 64,
+            "FACTORS": layout.in_place, "SCALED": scaled, "WEIGHTED": weight_max is not None,
+            "BLOCK_N": block_n, "BLOCK_D": block_d, "BLOCK_K": 64,
         }  # fmt: skip
         launch(
-            (self.seen, size), products.gradient_kernel, (tiles, layout.views, layout.splits),
-            (p.view(torch.float16), c, self.acc, self.bound, self.bound if weight_max is None else weight_max,
-             size, layout.pitch, layout.dim_pitch, 2 * layout.columns, 2 * layout.pitch, split, factor),
-            constants, num_warps=4, num_stages=3,
+            (self.seen, size), products.gradient_kernel,
+            (blocks_n * triton.cdiv(layout.dim_pitch, block_d), layout.group, layout.splits),
+            (p.view(torch.float16), c, self.acc[:, view:], self.bound,
+             self.bound if weight_max is None else weight_max, size, layout.pitch, layout.dim_pitch,
+             2 * layout.columns, 2 * layout.sides * layout.pitch, split, factor, int(add)),
+            constants, num_warps=8 if wide else 4, num_stages=4 if wide else 3,
         )  # fmt: skip

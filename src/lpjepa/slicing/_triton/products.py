@@ -22,9 +22,9 @@ def _load_row(z_row, y_row, d, inside, is_target):
 def split_kernel(
     z_ptr,  # (V, N, D), contiguous
     y_ptr,  # the same
-    high_ptr,  # float16 (sides·V·PITCH, DIM_PITCH): features, then targets
+    high_ptr,  # float16 (V·sides·PITCH, DIM_PITCH): features, then targets, of each view
     low_ptr,  # float16 (V·PITCH, DIM_PITCH): of the features alone
-    factor_ptr,  # float32 (sides·V·PITCH,): what a product with a row must be multiplied by
+    factor_ptr,  # float32 (V·sides·PITCH,): what a product with a row must be multiplied by
     bound_ptr,  # int32: maximum over rows of the bits of the row's norm
     N,
     D,
@@ -51,14 +51,17 @@ def split_kernel(
     exponent = (tl.max(largest).to(tl.int32, bitcast=True) >> 23) & 255
     field = tl.minimum(tl.maximum(268 - exponent, 1), 253)
     scale = (field << 23).to(tl.float32, bitcast=True)
-    out = (v.to(tl.int64) * PITCH + n) * DIM_PITCH
+    # Features and targets of a view below each other.
+    row = (v % VIEWS) * (tl.num_programs(1) // VIEWS) * PITCH + (v // VIEWS) * PITCH + n
+    out = row.to(tl.int64) * DIM_PITCH
+    low_out = (v.to(tl.int64) * PITCH + n) * DIM_PITCH
     for start in range(0, DIM_PITCH, BLOCK):
         x = _load_row(z_row, y_row, start + d, real & (start + d < D), is_target) * scale
         high = x.to(tl.float16)
         low = (x - high.to(tl.float32)).to(tl.float16)
         tl.store(high_ptr + out + start + d, high, mask=start + d < DIM_PITCH)
-        tl.store(low_ptr + out + start + d, low, mask=(start + d < DIM_PITCH) & (v < VIEWS))
-    tl.store(factor_ptr + v * PITCH + n, ((254 - field) << 23).to(tl.float32, bitcast=True) * unscale)
+        tl.store(low_ptr + low_out + start + d, low, mask=(start + d < DIM_PITCH) & (v < VIEWS))
+    tl.store(factor_ptr + row, ((254 - field) << 23).to(tl.float32, bitcast=True) * unscale)
     # The order of a maximum does not matter, so this atomic is deterministic.
     norm = tl.sqrt(tl.sum(squares))
     tl.atomic_max(bound_ptr, norm.to(tl.int32, bitcast=True))
@@ -68,10 +71,10 @@ def split_kernel(
 def project_kernel(
     c_ptr,  # float16 (K, DIM_PITCH)
     c_low_ptr,  # the same: what the rounding of given directions left, or unused
-    high_ptr,  # float16 (R, DIM_PITCH)
-    low_ptr,  # float16 (R_LOW, DIM_PITCH)
-    factor_ptr,  # float32 (R,)
-    p_ptr,  # float32 (K, R)
+    high_ptr,  # float16 (V, R, DIM_PITCH)
+    low_ptr,  # float16 (V, R_LOW, DIM_PITCH)
+    factor_ptr,  # float32 (V, R)
+    p_ptr,  # float32 (K, V, R)
     K,
     R,
     R_LOW,
@@ -82,8 +85,9 @@ def project_kernel(
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """P[k, r] = factor_r · Σ_d C[k, d] · (high + low)[r, d]: slices as rows, a slice's samples contiguous."""
+    """P[k, v, r] = factor_vr · Σ_d C[k, d] · (high + low)[v, r, d]: slices as rows, samples contiguous."""
     blocks_k = tl.cdiv(K, BLOCK_K)
+    v = tl.program_id(1)
     # Neighbouring programs share the rows and walk through the slices; feature rows, which cost more, first.
     first_r = (tl.program_id(0) // blocks_k) * BLOCK_R
     first_k = (tl.program_id(0) % blocks_k) * BLOCK_K
@@ -93,8 +97,8 @@ def project_kernel(
     # Rows beyond the end wrap around: computed, not stored.
     c_tile = c_ptr + (k % K).to(tl.int64)[:, None] * DIM_PITCH + d[None, :]
     c_low_tile = c_low_ptr + (k % K).to(tl.int64)[:, None] * DIM_PITCH + d[None, :]
-    high_tile = high_ptr + (r % R).to(tl.int64)[None, :] * DIM_PITCH + d[:, None]
-    low_tile = low_ptr + (r % R_LOW).to(tl.int64)[None, :] * DIM_PITCH + d[:, None]
+    high_tile = high_ptr + (v.to(tl.int64) * R + r % R)[None, :] * DIM_PITCH + d[:, None]
+    low_tile = low_ptr + (v.to(tl.int64) * R_LOW + r % R_LOW)[None, :] * DIM_PITCH + d[:, None]
     acc = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
     if first_r < R_LOW:
         for start in range(0, DIM_PITCH, BLOCK_D):
@@ -114,8 +118,8 @@ def project_kernel(
             acc = tl.dot(tl.load(c_tile + start), high, acc)
             if C_LOW:
                 acc = tl.dot(tl.load(c_low_tile + start), high, acc)
-    acc = acc * tl.load(factor_ptr + r, mask=r < R, other=0.0)[None, :]
-    out = p_ptr + k.to(tl.int64)[:, None] * R + r[None, :]
+    acc = acc * tl.load(factor_ptr + v * R + r, mask=r < R, other=0.0)[None, :]
+    out = p_ptr + (k.to(tl.int64)[:, None] * tl.num_programs(1) + v) * R + r[None, :]
     tl.store(out, acc, mask=(k < K)[:, None] & (r < R)[None, :])
 
 
@@ -131,7 +135,7 @@ def _with_factors(x, bound_ptr, weight_max_ptr, factor, SCALED: tl.constexpr, WE
     return x * factor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["add"])
 def gradient_kernel(
     g_ptr,  # float16 gradients by the projections: slice k at k·SLICE_PITCH, view v at v·VIEW_PITCH
     c_ptr,  # float16 (K, DIM_PITCH)
@@ -145,8 +149,8 @@ def gradient_kernel(
     VIEW_PITCH,
     SPLIT,
     factor,
-    FIRST: tl.constexpr,
-    FINAL: tl.constexpr,  # the factors that the float16 gradients left out are applied here
+    add,  # 1 to add to what `acc` holds, 0 to replace it
+    FACTORS: tl.constexpr,  # the factors that the float16 gradients left out are applied here
     SCALED: tl.constexpr,
     WEIGHTED: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -155,7 +159,8 @@ def gradient_kernel(
 ):
     """acc[s, v, n, d] (+)= Σ_k G[k, v, n] · C[k, d] over the s-th part of the slices.
 
-    Each program owns its part of `acc`: sums have one order, and the result is the same each time.
+    Each program owns its part of `acc`: sums have one order, and the result is the same each time. What is
+    added is not read first: memory adds it, one number to each, which nobody waits for.
     """
     blocks_d = tl.cdiv(DIM_PITCH, BLOCK_D)
     n = (tl.program_id(0) // blocks_d) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -178,11 +183,12 @@ def gradient_kernel(
     row = (s * tl.num_programs(1) + v).to(tl.int64) * PITCH + n
     out = acc_ptr + row[:, None] * DIM_PITCH + d[None, :]
     mask = (n < PITCH)[:, None] & (d < DIM_PITCH)[None, :]
-    if not FIRST:
-        acc += tl.load(out, mask=mask, other=0.0)
-    if FINAL:
+    if FACTORS:
         acc = _with_factors(acc, bound_ptr, weight_max_ptr, factor, SCALED, WEIGHTED)
-    tl.store(out, acc, mask=mask)
+    if add == 0:
+        tl.store(out, acc, mask=mask)
+    else:
+        tl.atomic_add(out, acc, mask=mask, sem="relaxed")
 
 
 @triton.jit

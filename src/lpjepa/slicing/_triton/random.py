@@ -143,43 +143,53 @@ def _directions_kernel(
     tl.store(row_ptr + d, c.to(out_ptr.dtype.element_ty), mask=d < PITCH)
 
 
+@triton.jit
+def _laplace(word):
+    """A standard Laplace number: 23 bits for the magnitude, another one for the sign."""
+    magnitude = -tl.log(_open_uniform(word))
+    return tl.where((word & 1) == 0, magnitude, -magnitude)
+
+
 @triton.jit(do_not_specialize=["stream"])
 def _generalized_gaussian_kernel(
-    seed_ptr, loc_ptr, scale_ptr, p_ptr, out_ptr, numel, stream, RECTIFIED: tl.constexpr, BLOCK: tl.constexpr
+    seed_ptr, loc_ptr, scale_ptr, p_ptr, out_ptr, numel, stream, RECTIFIED: tl.constexpr, QUADS: tl.constexpr
 ):
     """loc + scale · s · (p G)^(1/p), s = ±1, G ~ Gamma(1/p); see `lpjepa._philox.generalized_gaussian`.
 
-    Every number takes one counter of its own per use, so that the cases of p need no care for words:
-    p = 1 takes an exponential, p = 2 a normal number, any other p Marsaglia and Tsang's rejection.
+    p = 1 takes one word of a counter for a number, p = 2 two words for two. Any other p takes Marsaglia and
+    Tsang's rejection, with one counter for a number and attempt.
     """
     key = stream_key(seed_ptr, stream.to(tl.int64))
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.program_id(0).to(tl.int64) * QUADS
+    i = 4 * first + tl.arange(0, 4 * QUADS)
     loc = tl.load(loc_ptr).to(tl.float32)
     scale = tl.load(scale_ptr).to(tl.float32)
     p = tl.load(p_ptr).to(tl.float32)
-    w0, w1, _w2, _w3 = _words(key, i, 0)
-    if p == 2.0:
-        signed, _sine = _box_muller(w0, w1)
+    if p == 1.0:
+        w0, w1, w2, w3 = _words(key, first + tl.arange(0, QUADS), 0)
+        signed = _interleave(_laplace(w0), _laplace(w1), _laplace(w2), _laplace(w3))
+    elif p == 2.0:
+        n0, n1, n2, n3 = _four_normals(key, first + tl.arange(0, QUADS), 0)
+        signed = _interleave(n0, n1, n2, n3)
     else:
-        magnitude = -tl.log(_open_uniform(w0))
-        if p != 1.0:
-            a = 1.0 / p + 2.0 / 3.0
-            c = 1.0 / tl.sqrt(9.0 * a)
-            gamma = tl.zeros_like(magnitude) + a
-            undecided = tl.full([BLOCK], 1, tl.int32)
-            attempt = 1
-            while (attempt <= _ATTEMPTS) & (tl.max(undecided) > 0):
-                r0, r1, r2, _r3 = _words(key, i, attempt)
-                x, _x_sine = _box_muller(r0, r1)
-                cube = 1.0 + c * x
-                v = cube * cube * cube
-                log_v = tl.log(tl.maximum(v, 1e-30))
-                accepted = (v > 0.0) & (tl.log(_open_uniform(r2)) < 0.5 * x * x + a * (1.0 - v + log_v))
-                gamma = tl.where((undecided > 0) & (v > 0.0), a * v, gamma)
-                undecided = tl.where(accepted, 0, undecided)
-                attempt += 1
-            # (p G)^(1/p) with G = G₊ U^p, G₊ ~ Gamma(1 + 1/p).
-            magnitude = tl.exp(tl.log(p * gamma) / p) * _open_uniform(w0)
+        w0, w1, _w2, _w3 = _words(key, i, 0)
+        a = 1.0 / p + 2.0 / 3.0
+        c = 1.0 / tl.sqrt(9.0 * a)
+        gamma = tl.zeros([4 * QUADS], tl.float32) + a
+        undecided = tl.full([4 * QUADS], 1, tl.int32)
+        attempt = 1
+        while (attempt <= _ATTEMPTS) & (tl.max(undecided) > 0):
+            r0, r1, r2, _r3 = _words(key, i, attempt)
+            x, _x_sine = _box_muller(r0, r1)
+            cube = 1.0 + c * x
+            v = cube * cube * cube
+            log_v = tl.log(tl.maximum(v, 1e-30))
+            accepted = (v > 0.0) & (tl.log(_open_uniform(r2)) < 0.5 * x * x + a * (1.0 - v + log_v))
+            gamma = tl.where((undecided > 0) & (v > 0.0), a * v, gamma)
+            undecided = tl.where(accepted, 0, undecided)
+            attempt += 1
+        # (p G)^(1/p) with G = G₊ U^p, G₊ ~ Gamma(1 + 1/p).
+        magnitude = tl.exp(tl.log(p * gamma) / p) * _open_uniform(w0)
         signed = tl.where((w1 & 1) == 0, magnitude, -magnitude)
     sample = loc + scale * signed
     if RECTIFIED:
@@ -241,9 +251,9 @@ def generalized_gaussian(
         return _philox.generalized_gaussian(mix(seed, stream), loc, scale, p, rectified, shape, dtype)
     out = torch.empty(shape, dtype=dtype, device=seed.device)
     if out.numel():
-        grid = (triton.cdiv(out.numel(), 512),)
+        grid = (triton.cdiv(out.numel(), 1024),)
         _generalized_gaussian_kernel[grid](
-            seed, loc, scale, p, out, out.numel(), stream, RECTIFIED=rectified, BLOCK=512
+            seed, loc, scale, p, out, out.numel(), stream, RECTIFIED=rectified, QUADS=256
         )
     return out
 

@@ -1,17 +1,7 @@
-"""A sorting network in registers, and the matching of one slice that stands on it.
+"""The matching of one slice: keys that a network can sort, their comparison, and the gradient.
 
-One program sorts one slice: one warp up to 2^10 samples, beyond that as many warps as it takes to hold them
-in registers. The network is Batcher's bitonic one over the hypercube of index
-bits, as in `tl.sort`, with three changes that matter for speed:
-
-- the bits are arranged so that the *low* index bits live in a thread's registers, the next ones across lanes
-  and the highest across warps. Low bits are compared most often, and comparing registers costs one
-  instruction where lanes cost a shuffle and two more, and warps a way through shared memory. A sort does not
-  care in which order its input is dealt out, so this is free;
-- descending runs are sorted as ascending runs of complemented keys, so that a register comparison is a
-  plain minimum or maximum;
-- features are sorted as 32-bit keys that carry their sample's index in the low bits, so that nothing else
-  needs to move.
+Features are sorted as 32-bit keys that carry their sample's index in the low bits, so that nothing else needs
+to move; targets are sorted as they are.
 """
 
 from __future__ import annotations
@@ -19,99 +9,41 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _bit(n_dims: tl.constexpr, j: tl.constexpr):
-    """The j-th index bit, as a tensor over the hypercube."""
-    shape: tl.constexpr = [1] * (n_dims - 1 - j) + [2] + [1] * j
-    return tl.reshape(tl.arange(0, 2), shape)
+from lpjepa.slicing._triton.network import deal, sort_ascending, undeal
 
 
 @triton.jit
-def _exchange(x, n_dims: tl.constexpr, j: tl.constexpr, in_registers: tl.constexpr):
-    """Ascending compare-and-exchange of the elements that differ in index bit j."""
-    bits = x.to(tl.int32, bitcast=True)
-    other = (bits ^ tl.xor_sum(bits, n_dims - 1 - j, True)).to(x.dtype, bitcast=True)
-    upper = _bit(n_dims, j) == 1
-    if in_registers:
-        out = tl.where(upper, tl.maximum(x, other), tl.minimum(x, other))
-    else:
-        out = tl.where((x > other) != upper, other, x)
-    return out
+def _key(z, low, high, n, N, LOG_N: tl.constexpr, LEVELS: tl.constexpr):
+    """Keys of features: fixed point over the slice's own range, index in the low bits, as float32 numbers.
 
-
-@triton.jit
-def _exchange_warps(x, j: tl.constexpr, LOG_N: tl.constexpr, LOG_WARPS: tl.constexpr):
-    """The same for elements in different warps, a way through shared memory.
-
-    There neighbouring lanes should find neighbouring addresses: lanes become the low bits for the while.
+    Ties keep the samples' order, and padding comes last. The middle of the range is zero; zero itself,
+    subnormal numbers and infinity are left out.
     """
-    REGISTERS: tl.constexpr = 2 ** (LOG_N - LOG_WARPS - 5)
-    x = tl.permute(tl.reshape(x, [2**LOG_WARPS, 32, REGISTERS]), (0, 2, 1))
-    x = tl.reshape(x, [2 ** (LOG_N - 1 - j), 2, 2**j])
-    bits = x.to(tl.int32, bitcast=True)
-    other = (bits ^ tl.xor_sum(bits, 1, True)).to(x.dtype, bitcast=True)
-    upper = tl.reshape(tl.arange(0, 2), [1, 2, 1]) == 1
-    x = tl.where((x > other) != upper, other, x)
-    x = tl.permute(tl.reshape(x, [2**LOG_WARPS, REGISTERS, 32]), (0, 2, 1))
-    return tl.reshape(x, [2] * LOG_N)
+    inverse = (LEVELS + 0.0) / tl.where(high > low, high - low, float("inf"))
+    level = tl.minimum(tl.maximum((z - low) * inverse, 0.0), LEVELS).to(tl.int32)
+    level = tl.where(n < N, level, LEVELS + 1) - (LEVELS + 2) // 2
+    signed = (level << LOG_N) | n
+    magnitude = (signed ^ (signed >> 31)) + 0x00800000
+    return (magnitude | (signed & -0x80000000)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _complement(x, where):
-    """Keys in reversed order where `where` is 1: all bits of an integer, the sign of a float."""
-    bits = x.to(tl.int32, bitcast=True)
-    if x.dtype.is_floating():
-        flipped = bits ^ (where << 31)
-    else:
-        flipped = bits ^ -where
-    return flipped.to(x.dtype, bitcast=True)
+def _signed(key):
+    """Level and index, as one integer."""
+    bits = key.to(tl.int32, bitcast=True)
+    return ((bits & 0x7FFFFFFF) - 0x00800000) ^ (bits >> 31)
 
 
 @triton.jit
-def sort_ascending(x, LOG_N: tl.constexpr, LOG_WARPS: tl.constexpr):
-    """Sorts a dealt block of 2^LOG_N 32-bit keys that 2^LOG_WARPS warps hold."""
-    h = tl.reshape(x, [2] * LOG_N)
-    for stage in tl.static_range(1, LOG_N + 1):
-        # Runs of 2^stage with index bit `stage` set end up descending, except in the last stage.
-        if stage < LOG_N:
-            h = _complement(h, _bit(LOG_N, stage))
-        for step in tl.static_range(stage):
-            if stage - 1 - step < LOG_N - LOG_WARPS:
-                h = _exchange(h, LOG_N, stage - 1 - step, stage - 1 - step < LOG_N - LOG_WARPS - 5)
-            else:
-                h = _exchange_warps(h, stage - 1 - step, LOG_N, LOG_WARPS)
-        if stage < LOG_N:
-            h = _complement(h, _bit(LOG_N, stage))
-    return tl.reshape(h, [2**LOG_N])
-
-
-@triton.jit
-def deal(x, N: tl.constexpr, WARPS: tl.constexpr):
-    """Reorders a block as it was loaded, without moving data: a thread's elements become neighbours.
-
-    A coalesced load gives each thread four neighbours, then the next thread, the next warp, and starts over
-    after all of them; here the rounds become the middle of the index, the threads its high bits.
-    """
-    if N > 128 * WARPS:
-        x = tl.reshape(tl.permute(tl.reshape(x, [N // (128 * WARPS), WARPS, 32, 4]), (1, 2, 0, 3)), [N])
-    return x
-
-
-@triton.jit
-def _join(level, index, LOG_N: tl.constexpr):
-    """A key of 32 unsigned bits, with the top one flipped: signed numbers of the same order."""
-    return ((level << LOG_N) | index) ^ -0x80000000
-
-
-@triton.jit
-def _level(key, LOG_N: tl.constexpr):
-    return ((key ^ -0x80000000).to(tl.uint32, bitcast=True) >> LOG_N).to(tl.float32)
+def _value(signed, low, high, LOG_N: tl.constexpr, LEVELS: tl.constexpr):
+    """The middle of a key's level."""
+    level = (signed >> LOG_N).to(tl.float32) + ((LEVELS + 2) // 2 + 0.5)
+    return low + level * ((high - low) / LEVELS)
 
 
 @triton.jit
 def wasserstein2_kernel(
-    p_ptr,  # float32 (K, 2·V·PITCH): projections of the features' views, then of the targets'
+    p_ptr,  # float32 (K, V, 2, PITCH): projections of features, then of targets
     g_ptr,  # the same memory as float16: the gradient replaces the features' projections
     loss_ptr,  # float32 (V, loss_stride)
     weight_ptr,  # float32 (V, weight_stride) relative weights, or unused
@@ -123,6 +55,7 @@ def wasserstein2_kernel(
     weight_stride,
     WEIGHTED: tl.constexpr,
     GRADIENT: tl.constexpr,
+    FULL: tl.constexpr,  # N is 2^LOG_N
     LOG_N: tl.constexpr,
     LOG_WARPS: tl.constexpr,
 ):
@@ -132,46 +65,89 @@ def wasserstein2_kernel(
     the memory that the features' projections of this slice and view held.
     """
     BLOCK: tl.constexpr = 2**LOG_N
+    WARPS: tl.constexpr = 2**LOG_WARPS
+    if FULL:
+        # Known when compiled, so that no comparison with it is left.
+        N = BLOCK
+        PITCH = BLOCK
+    # The index leaves 32 - LOG_N bits, of which float32 counts 24 exactly. Patterns that are no
+    # normal number are left out, and the last level is the padding's.
+    LEVELS: tl.constexpr = 2 ** (32 - LOG_N) - 2 ** (25 - LOG_N) - 2 if LOG_N > 7 else 2**24 - 2
     k = tl.program_id(0).to(tl.int64)
     v = tl.program_id(1)
-    z_ptr = p_ptr + k * (2 * VIEWS * PITCH) + v * PITCH
-    y_ptr = z_ptr + VIEWS * PITCH
+    z_place = (k * VIEWS + v) * (2 * PITCH)
+    y_place = z_place + PITCH
     n = tl.arange(0, BLOCK)
     inside = n < N
+    if LOG_WARPS == 0:
+        y = tl.load(p_ptr + y_place + n, mask=inside, other=float("inf"))
+        # Not finite exactly if some projection is not; sums of finite multiples of zero are zero.
+        check = tl.sum(tl.where(inside, y, 0.0) * 0.0)
+        y = sort_ascending(deal(y, BLOCK, WARPS), LOG_N, LOG_WARPS)
+        z = tl.load(p_ptr + z_place + n, mask=inside, other=0.0)
+        check += tl.sum(z * 0.0)
+        low = tl.min(tl.where(inside, z, float("inf")))
+        high = tl.max(tl.where(inside, z, float("-inf")))
+        key = _key(z, low, high, n, N, LOG_N, LEVELS)
+        key = sort_ascending(deal(key, BLOCK, WARPS), LOG_N, LOG_WARPS)
+        _compare(
+            key, y, low, high, check, g_ptr + 2 * z_place, loss_ptr + v * loss_stride + k,
+            weight_ptr + v * weight_stride + k, bound_ptr, N, PITCH, WEIGHTED, GRADIENT, FULL, LOG_N, LEVELS
+        )  # fmt: skip
+    else:
+        # Targets, then features, in one loop and one copy of the network. Sorted targets wait in memory,
+        # where their projections were.
+        check = 0.0
+        for side in range(2):
+            x = tl.load(p_ptr + tl.where(side == 0, y_place, z_place) + n, mask=inside, other=0.0)
+            check += tl.sum(x * 0.0)
+            low = tl.min(tl.where(inside, x, float("inf")))
+            high = tl.max(tl.where(inside, x, float("-inf")))
+            padded = tl.where(inside, x, float("inf"))
+            x = tl.where(side == 0, padded, _key(x, low, high, n, N, LOG_N, LEVELS))
+            x = sort_ascending(deal(x, BLOCK, WARPS), LOG_N, LOG_WARPS)
+            # Every warp has read its projections before any of them is overwritten.
+            tl.debug_barrier()
+            if side == 0:
+                # In the order of the registers if there is room for all of it, else without the padding.
+                if FULL:
+                    x = undeal(x, BLOCK, WARPS)
+                tl.store(p_ptr + y_place + n, x, mask=n < PITCH)
+            else:
+                y = tl.load(p_ptr + y_place + n, mask=n < PITCH, other=0.0)
+                if FULL:
+                    y = deal(y, BLOCK, WARPS)
+                _compare(
+                    x, y, low, high, check, g_ptr + 2 * z_place, loss_ptr + v * loss_stride + k,
+                    weight_ptr + v * weight_stride + k, bound_ptr, N, PITCH, WEIGHTED, GRADIENT, FULL, LOG_N,
+                    LEVELS,
+                )  # fmt: skip
 
-    y = tl.load(y_ptr + n, mask=inside, other=float("inf"))
-    y_check = tl.sum(tl.where(inside, y, 0.0) * 0.0)
-    y = sort_ascending(deal(y, BLOCK, 2**LOG_WARPS), LOG_N, LOG_WARPS)
 
-    z = tl.load(z_ptr + n, mask=inside, other=0.0)
-    low = tl.min(tl.where(inside, z, float("inf")))
-    high = tl.max(tl.where(inside, z, float("-inf")))
-    # Not finite exactly if some projection is not; sums of finite multiples of zero are zero.
-    check = tl.sum(z * 0.0) + y_check
-    # Fixed point over the slice's own range, index in the low bits: ties keep the samples' order. The index
-    # leaves 32 - LOG_N bits, of which float32 counts 24 exactly; the last level is the padding's.
-    LEVELS: tl.constexpr = 2.0 ** (32 - LOG_N if LOG_N > 8 else 24) - 2.0
-    step = (high - low) / LEVELS
-    inverse = LEVELS / tl.where(high > low, high - low, float("inf"))
-    level = tl.minimum(tl.maximum((z - low) * inverse, 0.0), LEVELS).to(tl.int32)
-    key = tl.where(inside, _join(level, n, LOG_N), 0x7FFFFFFF - (BLOCK - 1) + n)
-    key = sort_ascending(deal(key, BLOCK, 2**LOG_WARPS), LOG_N, LOG_WARPS)
-
-    index = key & (BLOCK - 1)
+@triton.jit
+def _compare(
+    key, y, low, high, check, g_ptr, loss_ptr, weight_ptr, bound_ptr, N, PITCH,
+    WEIGHTED: tl.constexpr, GRADIENT: tl.constexpr, FULL: tl.constexpr, LOG_N: tl.constexpr,
+    LEVELS: tl.constexpr,
+):  # fmt: skip
+    """The loss of one slice from its sorted sides, and the gradient at the samples' places."""
+    signed = _signed(key)
+    index = signed & (2**LOG_N - 1)
     real = index < N
-    value = low + (_level(key, LOG_N) + 0.5) * step
+    value = _value(signed, low, high, LOG_N, LEVELS)
     difference = tl.where(real, value - tl.where(real, y, 0.0), 0.0) + check
     loss = tl.sum(tl.where(real, difference * difference, 0.0)) / N
     if WEIGHTED:
-        weight = tl.load(weight_ptr + v * weight_stride + k)
+        weight = tl.load(weight_ptr)
         loss = loss * weight
         difference = difference * weight
-    tl.store(loss_ptr + v * loss_stride + k, loss)
+    tl.store(loss_ptr, loss)
     if GRADIENT:
-        if LOG_WARPS > 0:
-            tl.debug_barrier()  # every warp has read its projections before any of them is overwritten
         slope = (difference * gradient_scale(bound_ptr)).to(tl.float16)
-        tl.store(g_ptr + k * (4 * VIEWS * PITCH) + 2 * v * PITCH + index, slope, mask=index < PITCH)
+        if FULL:
+            tl.store(g_ptr + index, slope)
+        else:
+            tl.store(g_ptr + index, slope, mask=index < PITCH)
 
 
 @triton.jit
