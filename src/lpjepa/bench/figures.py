@@ -62,6 +62,12 @@ def step(rows: Rows) -> Figure:
     return _bars(shown, "The training step and the bare encoder", "milliseconds")
 
 
+def startup(rows: Rows) -> Figure:
+    """Seconds until a training runs, by what the caches hold."""
+    shown = [(f"{row['caches']} caches", row["startup_s"], None, True) for row in rows]
+    return _bars(shown, "Start-up of a training", "seconds")
+
+
 def data(rows: Rows) -> Figure:
     """Images a second of views and of decoding, which differ too much for one axis."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))

@@ -113,7 +113,11 @@ def captured(call: Call, warmup: int = 3) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         call()
-    return graph.replay
+
+    def replay(_: Call = call) -> None:  # keeps what the graph reads
+        graph.replay()
+
+    return replay
 
 
 def peak_megabytes(call: Call, device: torch.device) -> float | None:
