@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from lpjepa._random import mix
-from lpjepa.data import Batch, Batches, EvalTransform, ImageSet, MissingSplit, Views, load_source
+from lpjepa.data import Batches, EvalTransform, ImageSet, MissingSplit, Views, load_source
 from lpjepa.models import SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
@@ -24,6 +26,7 @@ from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_pr
 from lpjepa.training.processes import replicate, shard
 from lpjepa.training.run import build_model
 from lpjepa.training.schedule import scaled_by_batch
+from lpjepa.training.startup import precompile, wake_compiler
 from lpjepa.training.step import Step, Trainee
 
 _VIEW_SEEDS = 0x56494557  # keeps the seeds of views apart from those of directions
@@ -58,21 +61,30 @@ class Assembly:
     def batches(self, epoch: int, first_step: int) -> Iterator[StepInput]:
         """The inputs of an epoch's steps from `first_step`; left-over batches at its end are dropped."""
         together = self.config.optim.accumulate
-        held: list[Batch] = []
-        for batch in self.loader.epoch(epoch, first_step * together):
-            held.append(batch)
-            if len(held) == together:
+        batches = self.loader.epoch(epoch, first_step * together)
+        while True:
+            with self._input_stream():
+                held = list(itertools.islice(batches, together))
+                if len(held) < together:
+                    return
                 images, labels, sizes = (_stack([b[i] for b in held]) for i in (0, 1, 3))
-                assert images is not None
-                yield StepInput(images, labels, sizes)
-                held = []
+            assert images is not None
+            yield StepInput(images, labels, sizes)
 
     def seeds(self, step: int) -> Tensor:
         """The seeds of a step's views, a function of train.seed and the step alone."""
         together = self.config.optim.accumulate
         start = torch.tensor(self.config.train.seed ^ _VIEW_SEEDS)
         seeds = mix(start, torch.arange(step * together, (step + 1) * together))
-        return seeds.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else seeds
+        if self.device.type != "cuda":
+            return seeds
+        with self._input_stream():
+            return seeds.pin_memory().to(self.device, non_blocking=True)
+
+    def _input_stream(self) -> AbstractContextManager[Any]:
+        """Where inputs are made: beside the step that is still running, if the step takes them there."""
+        beside = getattr(self.run_step, "beside", None)
+        return nullcontext() if beside is None else torch.cuda.stream(beside)
 
     @property
     def evaluated(self) -> SparseModel:
@@ -144,6 +156,8 @@ class Assembly:
 def assemble(config: Config, device: torch.device, rank: int, world: int) -> Assembly:
     """Load the data and build everything for one process of `world`."""
     _check_combination(config, world)
+    if config.train.compile and device.type == "cuda":
+        wake_compiler()
     train, val = load_images(config)
     torch.manual_seed(config.train.seed)  # the same initial weights on every process
     model = build_model(config)
@@ -184,6 +198,8 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
         # In many processes the exchanges within the loss would cut the graph into pieces.
         compiled=config.train.compile and device.type == "cuda" and world == 1,
     )
+    size = config.views.size
+    compiling = precompile(step, (config.views.num_views, config.train.batch_size, 3, size, size), world == 1)
     loader = Batches(
         train, config.train.batch_size * world,
         seed=config.train.seed, rank=rank, world=world, device=device, workers=config.data.workers,
@@ -203,7 +219,7 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
         std=config.views.std,
         interpolation=config.views.interpolation,
     )
-    run_step = CapturedStep(step) if config.train.capture else step
+    run_step = CapturedStep(step, compiling) if config.train.capture else step
     return Assembly(config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess)
 
 

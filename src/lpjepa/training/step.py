@@ -7,7 +7,7 @@ metrics and the search for NaN all live in tensors. So the whole of it can be ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -82,28 +82,34 @@ class Step:
 
         `sizes_KN2` are the true sizes of images that were squeezed into their frame, where they were.
         """
+        views = self.make_views(images_KNCHW, sizes_KN2, seeds_K)
+        self.learn(views, labels_KN, images_KNCHW.shape[0])
+
+    def make_views(self, images_KNCHW: Tensor, sizes_KN2: Tensor | None, seeds_K: Tensor) -> Iterator[Tensor]:
+        """The views (V, N, 3, S, S) of one batch after the other, each made when it is asked for."""
+        for k in range(images_KNCHW.shape[0]):
+            with torch.no_grad():
+                x_VNCHW = self.views(images_KNCHW[k], seeds_K[k], None if sizes_KN2 is None else sizes_KN2[k])
+            yield x_VNCHW
+
+    def learn(self, views: Iterable[Tensor], labels_KN: Tensor | None, batches: int) -> None:
+        """All of the step but the views of its `batches` batches."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        batches = images_KNCHW.shape[0]
         found: Tensor | None = None
-        for k in range(batches):
+        for k, x_VNCHW in enumerate(views):
             labels = None if labels_KN is None else labels_KN[k]
-            sizes = None if sizes_KN2 is None else sizes_KN2[k]
             # Only the last batch's backward pass needs to talk to the other processes.
             silent = k < batches - 1 and hasattr(self.network, "no_sync")
             with self.network.no_sync() if silent else nullcontext():  # type: ignore[operator]
-                reading = self._forward(images_KNCHW[k], labels, sizes, seeds_K[k])
+                reading = self._forward(x_VNCHW, labels)
                 loss = reading.loss if batches == 1 else reading.loss / batches
                 (loss if self.loss_scale is None else self.loss_scale(loss)).backward()
             found = reading.values if found is None else found + reading.values
         assert found is not None
         self._update(reading, found)
 
-    def _forward(
-        self, images_NCHW: Tensor, labels_N: Tensor | None, sizes_N2: Tensor | None, seed: Tensor
-    ) -> Reading:
-        with torch.no_grad():
-            x_VNCHW = self.views(images_NCHW, seed, sizes_N2)
+    def _forward(self, x_VNCHW: Tensor, labels_N: Tensor | None) -> Reading:
         # All views in one batch: larger products, one set of normalisation statistics.
         x_BCHW = x_VNCHW.flatten(0, 1)
         with autocast(self.device, self.precision):
