@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lpjepa._collectives import sum_over_ranks, world
+from lpjepa._sort import sort_values
 
 MEMORY = 50  # batches over which a threshold is averaged
 
@@ -38,7 +39,7 @@ class CalibratedReLU(nn.Module):
 
     @torch.no_grad()
     def _follow(self, u_ND: Tensor) -> None:
-        ascending_ND = u_ND.sort(0).values
+        ascending_ND = sort_values(u_ND.T).T
         # The i-th of N values, from 0, stands for the probability (i + 1/2) / N. Tensors: nothing waits.
         position = ((1 - self.active) * len(u_ND) - 0.5).clamp(0, len(u_ND) - 1)
         below = position.floor().clamp(max=max(len(u_ND) - 2, 0))

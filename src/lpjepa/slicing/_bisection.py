@@ -23,6 +23,7 @@ import math
 import torch
 from torch import Tensor
 
+from lpjepa._sort import argsort
 from lpjepa.slicing._polar import norm_bound, polar
 
 HALVINGS = 12
@@ -63,7 +64,7 @@ def eigh_by_products(a: Tensor, floor: float) -> tuple[Tensor, Tensor]:
         q = q @ polar((eye + sign * marks.unsqueeze(-2)) / 2, eye, _SMALLEST)
         group = 2 * group + ~upper
     eigenvalues = (q * (a @ q)).sum(-2)
-    order = eigenvalues.argsort(-1, descending=True)
+    order = argsort(-eigenvalues)
     return eigenvalues.gather(-1, order), q.gather(-1, order.unsqueeze(-2).expand_as(q))
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._random import rand
+from lpjepa._sort import argsort
 from lpjepa.slicing.discrepancies import get_discrepancy
 from lpjepa.slicing.hadamard import ROUNDS, _matrix
 
@@ -81,7 +82,7 @@ class HadamardBlock:
         windows = [slice(0, size)] if size == dim else [slice(0, size), slice(dim - size, dim)]
         # Each step: an order, or signs followed by a transform of a window.
         self.rounds = [
-            (order.argsort(), [(window, 1.0 - 2.0 * (sign < 0.5)) for window, sign in zip(windows, signs)])
+            (argsort(order), [(window, 1.0 - 2.0 * (sign < 0.5)) for window, sign in zip(windows, signs)])
             for order, *signs in rand(seed, (ROUNDS, 3, dim), stream).unbind()
         ]
 
@@ -102,7 +103,7 @@ class HadamardBlock:
                 # The transform is symmetric, and so are the signs.
                 g = _transform(g, window)
                 g *= sign.to(g.dtype)
-            g = _permute(g, order.argsort())
+            g = _permute(g, argsort(order))
         return g
 
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._random import rand, randn_blocks
+from lpjepa._sort import argsort
 from lpjepa.slicing._checks import check_name
 from lpjepa.slicing._polar import uniform_orthogonal
 from lpjepa.slicing.eigen import eigen_directions, max_rank
@@ -187,7 +188,7 @@ def coordinates(seed: Tensor, count: int, dim: int) -> Tensor:
     is left out for good."""
     if count == dim:
         return torch.arange(dim, device=seed.device)
-    return rand(seed, (dim,), _AXES_STREAM).argsort()[:count]
+    return argsort(rand(seed, (dim,), _AXES_STREAM))[:count]
 
 
 def _hadamard(seed: Tensor, lo: int, hi: int, count: int, dim: int, dtype: torch.dtype) -> Tensor:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from lpjepa._sort import sort_stable, sort_values
 from lpjepa.slicing._checks import check_name
-from lpjepa.slicing._sort import sort_stable, sort_values
 
 Discrepancy = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]]
 

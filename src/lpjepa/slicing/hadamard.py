@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._random import rand
+from lpjepa._sort import argsort
 
 ROUNDS = 2
 # With fewer coordinates the signs are too few to resemble a continuous distribution; a QR is cheap there.
@@ -36,7 +37,7 @@ def project_block(x: Tensor, seed: Tensor, stream: int) -> Tensor:
     size = 1 << (dim.bit_length() - 1)
     uniform = rand(seed, (ROUNDS, 3, dim), stream)
     for order, *signs in uniform.unbind():
-        x = x[..., order.argsort()]
+        x = x[..., argsort(order)]
         for window, sign in zip((slice(0, size), slice(dim - size, dim)), signs):
             x = x * torch.where(sign < 0.5, -1.0, 1.0).to(x.dtype)
             x[..., window] = _transform(x[..., window])

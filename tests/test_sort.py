@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpjepa.slicing import _sort
+from lpjepa import _sort
 
 
 @pytest.fixture(params=[True, False], ids=["numpy", "torch"])
@@ -43,3 +43,23 @@ def test_ties_signed_zeros_and_extremes():
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=40))
 def test_any_numbers(numbers):
     check(torch.tensor([numbers], dtype=torch.float32))
+
+
+def test_a_compiler_sees_one_operator_it_does_not_look_into():
+    seen = []
+
+    def keep(graph, _inputs):
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    def all_three(x):
+        return _sort.sort_values(x), *_sort.sort_stable(x), _sort.argsort(x)
+
+    x = torch.randint(-2, 3, (7, 5)).float().T
+    values, expected, order, again = torch.compile(all_three, backend=keep)(x)
+    assert torch.equal(values, expected)
+    assert torch.equal(order, again)
+    assert torch.equal(expected, x.sort(stable=True).values)
+    assert torch.equal(order, x.sort(stable=True).indices)
+    assert sum("lpjepa" in name for name in seen) == 3
+    assert not any("sort" in name and "lpjepa" not in name for name in seen)

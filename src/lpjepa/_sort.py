@@ -3,6 +3,9 @@
 torch.sort on a CPU compares element by element and carries an index along; numpy sorts plain numbers with
 SIMD instructions, many times faster (AVX2, AVX-512, NEON). A stable order comes from sorting 64-bit keys: the
 float's bits above, its position below.
+
+To torch.compile a sort is one operator that it does not look into: on a GPU it would write out a network of
+its own for up to 512 elements, and take minutes to compile it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from torch import Tensor
 
 def sort_values(x: Tensor) -> Tensor:
     """x (..., N) in ascending order, a new tensor."""
+    if torch.compiler.is_compiling():
+        return _sort(x)[0]
     if not _numpy_sorts(x) or x.dtype not in (torch.float32, torch.float64):
         return x.sort(dim=-1).values
     result = x.clone(memory_format=torch.contiguous_format)
@@ -22,6 +27,8 @@ def sort_values(x: Tensor) -> Tensor:
 
 def sort_stable(x: Tensor) -> tuple[Tensor, Tensor]:
     """x (..., N) in ascending order and the int64 positions its values had; equal values stay in order."""
+    if torch.compiler.is_compiling():
+        return _sort(x)
     if not _numpy_sorts(x) or x.dtype != torch.float32:
         values, order = x.sort(dim=-1, stable=True)
         return values, order
@@ -33,14 +40,30 @@ def sort_stable(x: Tensor) -> tuple[Tensor, Tensor]:
     return _flip_negative((keys >> 32).int()).view(torch.float32), order
 
 
+def argsort(x: Tensor) -> Tensor:
+    """The int64 positions in x (..., N) of its values in ascending order; equal values stay in order."""
+    return sort_stable(x)[1]
+
+
+@torch.library.custom_op("lpjepa::sort", mutates_args=())
+def _sort(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, order = x.contiguous().sort(dim=-1, stable=True)
+    return values, order
+
+
+@_sort.register_fake
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape, dtype=torch.int64)
+
+
 def _flip_negative(bits: Tensor) -> Tensor:
     """float32 bits to int32 numbers in the floats' order, and back: negative floats have theirs reversed."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _numpy_sorts(x: Tensor) -> bool:
-    # A compiler that traces the call can follow torch.sort only; its tensors are no plain ones.
-    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling() and _HAS_NUMPY
+    # Other tracers than the compiler can follow torch.sort only; their tensors are no plain ones.
+    return x.device.type == "cpu" and type(x) is Tensor and _HAS_NUMPY
 
 
 def _has_numpy() -> bool:
