@@ -28,8 +28,8 @@ def test_the_parts_add_up_and_scale_with_the_machine():
     row = cost(setting, Machine(), 8)
     parts = [row[key] for key in ("products_ms", "sort_ms", "draw_ms", "link_ms")]
     assert row["loss_ms"] == pytest.approx(sum(parts))
-    assert row["share"] == pytest.approx(row["loss_ms"] / (row["loss_ms"] + 256 * 25.4e-3))
-    faster = cost(setting, Machine(tflops=1000, merge_ps=10.5, draw_ps=1.65, link_GBps=1e9, latency_us=5), 8)
+    assert row["share"] == pytest.approx(row["loss_ms"] / (row["loss_ms"] + 256 * 22.1e-3))
+    faster = cost(setting, Machine(tflops=1000, merge_ps=6, draw_ps=1.65, link_GBps=1e9, latency_us=5), 8)
     for key in ("products_ms", "sort_ms", "draw_ms"):
         assert faster[key] == pytest.approx(row[key] / 2)
     # Products at 256, 2048, 8192 on one GPU: four projections of 2·N·D·K operations, two gradients.

@@ -47,7 +47,11 @@ def measure_features(
         size, mean=config.views.mean, std=config.views.std, interpolation=config.views.interpolation
     )
     resident = stored.to(device)
-    prepared = [transform(part.to(device), None) for part in pixels[: 4 * batch].split(batch)]
+    layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format  # as `extract` does
+    prepared = [
+        transform(part.to(device), None).contiguous(memory_format=layout)
+        for part in pixels[: 4 * batch].split(batch)
+    ]
     run = lambda: extract(model, resident, batch, device, transform, store=device)
     check = compare_features(run().encoder[: 4 * batch], model.encoder, prepared)
 
