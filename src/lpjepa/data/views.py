@@ -6,6 +6,7 @@
 Drawing and applying are apart: ``draw_parameters`` makes a ``ViewParameters`` of tensors, one row per view,
 ``apply_views`` is a fixed function of images and parameters. Every image has its own parameters, nothing is
 asked back from the device, and shapes are fixed, so a step with views inside compiles and can be captured.
+What is computed stands here, in torch; on GPUs the kernels of ``_fused_views`` compute the same.
 
 Order and distributions are those of the authors' recipe (the paper, "Data augmentation"): random resized
 crop, colour jitter in random order, grey, blur, solarisation. The flip, which they do last, is part of the
@@ -17,13 +18,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lpjepa.data import _colour
+from lpjepa.data import _colour, _fused_views
 from lpjepa.data._separable import apply_separable, blur_weights, resize_weights
 from lpjepa.data.view_parameters import ViewConfig, ViewParameters, draw_parameters
 
 
 def apply_views(images_NCHW: Tensor, parameters: ViewParameters, config: ViewConfig) -> Tensor:
     """Views (V, N, 3, S, S) in [0, 1], not normalised, of uint8 (or float in [0, 1]) images."""
+    if _fused_views.applies(images_NCHW):
+        return _fused_views.fused_views(images_NCHW, parameters, config)
     count = images_NCHW.shape[0]
     if not images_NCHW.is_cpu or torch.compiler.is_compiling():
         return _apply(images_NCHW, parameters, config)
@@ -104,5 +107,8 @@ class Views(nn.Module):
             parameters = draw_parameters(
                 images_NCHW.shape[0], self.config, shape, source, device, sizes, part
             )
+            if _fused_views.applies(images_NCHW):
+                config = self.config
+                return _fused_views.fused_views(images_NCHW, parameters, config, config.mean, config.std)
             views = apply_views(images_NCHW, parameters, self.config)
             return torch.addcmul(self.shift, views, self.scale)
