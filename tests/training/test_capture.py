@@ -1,28 +1,35 @@
 """The captured step is the step."""
 
 import json
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lpjepa.training import pretrain
+from lpjepa.training.assembly import assemble
+from lpjepa.training.capture import WARMUP_STEPS, CapturedStep, encoded
 from lpjepa.training.layers import load_config
+from lpjepa.training.packing import packed
+
+CPU = torch.device("cpu")
 
 
-def losses(folder):
+def logged(folder, name):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return torch.tensor([line["loss"] for line in lines if line["kind"] == "train"])
+    return torch.tensor([line[name] for line in lines if line["kind"] == "train"])
 
 
-def curves(tmp_path, epochs, changes, compiled=False):
-    """The losses step by step of the plain training and of the captured one."""
+def curves(tmp_path, epochs, changes, compiled=False, name="loss"):
+    """The losses (or what else is logged) step by step of the plain training and of the captured one."""
     found = []
     for capture in (False, True):
         folder = tmp_path / f"capture-{capture}"
         train = {"epochs": epochs, "device": "cuda", "capture": capture, "compile": compiled and capture}
         shared = {"optim": {"warmup_epochs": 1}, "log": {"every": 1, "plain": True}}
         pretrain(load_config(None, {**shared, "train": {**train, "out": str(folder)}}, changes))
-        found.append(losses(folder))
+        found.append(logged(folder, name))
     return found
 
 
@@ -33,6 +40,19 @@ def test_captured_steps_give_the_same_loss_curve(tmp_path):
     torch.testing.assert_close(found[0], found[1], rtol=2e-2, atol=0)
     torch.testing.assert_close(found[0][:6], found[1][:6], rtol=1e-3, atol=0)
     assert found[0][-1] < 0.7 * found[0][0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optim", [{"name": "lars", "lr": 0.02}, {"grad_clip": 10.0}])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_probes_learn_beside_as_they_do_in_turn(tmp_path, optim, accumulate):
+    changes = {"optim": {**optim, "accumulate": accumulate}}
+    rates = curves(tmp_path, 2, changes, compiled=True, name="lr")
+    assert torch.equal(*rates)
+    assert len(set(rates[0].tolist())) > 5
+    for name in ("encoder_probe_loss", "projector_probe_loss", "grad_norm", "l0"):
+        found = [logged(tmp_path / f"capture-{capture}", name)[:8] for capture in (False, True)]
+        torch.testing.assert_close(*found, rtol=2e-2, atol=1e-3)  # of four replays
 
 
 @pytest.mark.gpu
@@ -80,3 +100,104 @@ def test_a_cpu_cannot_capture(tmp_path):
     changes = {"train": {"epochs": 1, "device": "cpu", "capture": True, "out": str(tmp_path / "run")}}
     with pytest.raises(ValueError, match=r"train\.capture"):
         pretrain(load_config(None, changes))
+
+
+class Stream(SimpleNamespace):
+    """Stands in for a stream or an event: on the CPU nobody has to wait."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(wait_stream=id, wait_event=id, record=id)
+
+
+class Graph:
+    """Stands in for a CUDA graph: views and learning within it are noted, and done by each replay."""
+
+    recording = None
+
+    def __init__(self):
+        self.noted = []
+
+    def replay(self):
+        for work in self.noted:
+            work()
+
+    @staticmethod
+    @contextmanager
+    def record(graph, stream):
+        Graph.recording = graph
+        yield
+        Graph.recording = None
+
+
+def without_gpu(step, monkeypatch):
+    """A `CapturedStep` of a step on the CPU, with everything that is a GPU's replaced."""
+    for name, value in {
+        "Stream": Stream,
+        "Event": Stream,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": Stream,
+        "synchronize": lambda: None,
+        "CUDAGraph": Graph,
+        "graph": Graph.record,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    make_views, learn = step.make_views, step.learn
+
+    def views_noted(*inputs):
+        views = list(make_views(*inputs))
+
+        def again():
+            for x, new in zip(views, make_views(*inputs)):
+                x.copy_(new)
+
+        if Graph.recording is not None:
+            Graph.recording.noted.append(again)
+            for x in views:
+                x.fill_(torch.nan)  # recording computes nothing
+        return views
+
+    def learning_noted(*inputs):
+        if Graph.recording is None:
+            return learn(*inputs)
+        return Graph.recording.noted.append(lambda: learn(*inputs))
+
+    step.make_views, step.learn, step.device = views_noted, learning_noted, SimpleNamespace(type="cuda")
+    found = CapturedStep(step)
+    step.device = CPU
+    return found
+
+
+@pytest.mark.parametrize("optim", [{"name": "lars"}, {"name": "adamw", "accumulate": 2}])
+def test_replays_take_inputs_rates_and_number_of_their_own_step(tiny, monkeypatch, optim):
+    config = tiny({"optim": optim, "train": {"batch_size": 16}})
+    found = []
+    for captured in (False, True):
+        parts = assemble(config, CPU, 0, 1)
+        run = without_gpu(parts.step, monkeypatch) if captured else parts.step
+        batches = [batch for epoch in range(3) for batch in parts.batches(epoch, 0)][: WARMUP_STEPS + 4]
+        assert len(batches) == WARMUP_STEPS + 4
+        for number, batch in enumerate(batches):
+            run.control(number + 20, [0.01 * (number + 1), 0.1 / (number + 1)])
+            run(*batch, parts.seeds(number))
+        found.append(parts.step)
+        assert parts.step.health.step == 20 + len(batches)
+        rates = [float(o.param_groups[-1]["lr"]) for o in parts.step.optimizers]
+        assert rates == pytest.approx([0.01 * len(batches), 0.1 / len(batches)])
+    plain, captured = found
+    assert torch.equal(plain.metric_sums, captured.metric_sums)
+    for a, b in zip(plain.trainee.parameters(), captured.trainee.parameters()):
+        assert torch.equal(a, b)
+
+
+def test_packed_tensors_are_copied_in_one_go():
+    like = [encoded(2**40 + 1, [0.3, 1e-8]), torch.arange(5), torch.rand(3, 2)]
+    (given, mine), (taken, learned) = (packed(like, CPU) for _ in range(2))
+    for tensor, value in zip(mine, like):
+        tensor.copy_(value)
+    taken.copy_(given)
+    for tensor, value in zip(learned, like):
+        assert torch.equal(tensor, value)
+        assert tensor.data_ptr() % 16 == taken.data_ptr() % 16
+    assert learned[0][0, 0] == 2**40 + 1
+    assert learned[0][1:].view(torch.float32)[:, 0].tolist() == torch.tensor([0.3, 1e-8]).tolist()

@@ -148,7 +148,7 @@ def test_norms_are_measured_only_where_kernels_move_these_parameters(monkeypatch
 
 
 def test_a_captured_step_has_a_table_of_its_own_filled_once_afterwards(monkeypatch):
-    from lpjepa.training.lars import tables_sent_after_capture
+    from lpjepa.training.deferral import tables_sent_after_capture
 
     kernels = pytest.importorskip("lpjepa.training._lars_kernels")
     p = torch.nn.Parameter(torch.randn(4))

@@ -305,7 +305,7 @@ def test_three_views_and_compiled_calls(tiny, watch, monkeypatch):
     run = pretrain(
         tiny({"views": {"num_views": 3}, "train": {"compile": True, "epochs": 1}}), watch(lambda step: None)
     )
-    assert compiled == ["Trainee"]
+    assert compiled == ["Learner"]
     assert math.isfinite(run.metrics("train")[-1]["loss"])
 
 

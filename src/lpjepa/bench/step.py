@@ -23,7 +23,6 @@ from lpjepa.bench.timing import captured, interleaved, peak_megabytes, synchroni
 from lpjepa.training.assembly import Assembly, StepInput, assemble
 from lpjepa.training.config import Config
 from lpjepa.training.layers import replace
-from lpjepa.training.optimizers import set_rate
 from lpjepa.training.precision import autocast
 from lpjepa.training.reading import through_compiler
 
@@ -165,9 +164,7 @@ def driver(assembly: Assembly) -> Callable[[], None]:
 
     def advance() -> None:
         step = next(count)
-        for optimizer, rate in zip(assembly.step.optimizers, assembly.rates):
-            set_rate(optimizer, WARMUP * rate)
-        assembly.step.health.step.fill_(step)
+        assembly.run_step.control(step, [WARMUP * rate for rate in assembly.rates])
         assembly.run_step(*next(inputs), assembly.seeds(step))
 
     return advance

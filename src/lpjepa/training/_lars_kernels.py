@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lpjepa.training.lars import deferred
+from lpjepa.training.deferral import deferred
 
 CHUNK = 8192
 _COLUMNS = 7  # of the table: weight, gradient and velocity addresses, length, scaled, first chunk, chunks

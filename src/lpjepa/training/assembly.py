@@ -27,7 +27,7 @@ from lpjepa.training.processes import replicate, shard
 from lpjepa.training.run import build_model
 from lpjepa.training.schedule import scaled_by_batch
 from lpjepa.training.startup import precompile, wake_compiler
-from lpjepa.training.step import Step, Trainee
+from lpjepa.training.step import Learner, Step, Trainee
 
 _VIEW_SEEDS = 0x56494557  # keeps the seeds of views apart from those of directions
 
@@ -50,7 +50,7 @@ class Assembly:
     val: ImageSet | None
     loader: Batches
     step: Step
-    run_step: Callable[..., None]
+    run_step: Step | CapturedStep
     rates: list[float]
     preprocess: EvalTransform
 
@@ -165,21 +165,23 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     probes = OnlineProbes(model.encoder_dim, model.projector_dim, classes) if classes > 1 else None
     if world > 1 and config.train.sync_bn:
         synchronise_batch_norm(model, device.type)
-    trainee = Trainee(model, probes).to(device)
+    trainee, learner = Trainee(model, probes).to(device), Learner(model)
     fsdp = config.train.fsdp and world > 1
     if not fsdp:  # FSDP divides parameters by rows and takes them in the standard layout only
         trainee.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ema = (copy.deepcopy(model).requires_grad_(False).eval(), config.optim.ema) if config.optim.ema else None
     if config.train.compile:
-        # As one graph, probes included; under FSDP by unit. Features are extracted by the model as it is.
-        for module in (model.encoder, model.projector) if fsdp else (trainee,):
+        # As one graph; under FSDP by unit. Features are extracted by the model as it is.
+        for module in (model.encoder, model.projector) if fsdp else (learner,):
             module.compile()
+    # Model and probes learn apart from each other, so each is a network of its own to the other processes.
     if fsdp:
         # Whatever is also called by itself (to extract features, to measure) is a unit of its own.
-        units = [model.encoder, model.projector, *([probes] if probes is not None else [])]
-        network = shard(trainee, units)
+        network = shard(learner, [model.encoder, model.projector])
+        probing = None if probes is None else shard(probes, [])
     else:
-        network = replicate(trainee, device)
+        network = replicate(learner, device)
+        probing = None if probes is None else replicate(probes, device)
 
     optimizers = [build_optimizer(model.parameters(), config.optim, device, config.optim.weight_decay, fsdp)]
     if probes is not None:
@@ -188,6 +190,7 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     step = Step(
         trainee,
         network,
+        probing,
         build_objective(config, device).to(device),
         make_views,
         optimizers,
@@ -197,6 +200,7 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
         ema,
         # In many processes the exchanges within the loss would cut the graph into pieces.
         compiled=config.train.compile and device.type == "cuda" and world == 1,
+        alone=world == 1,
     )
     size = config.views.size
     compiling = precompile(step, (config.views.num_views, config.train.batch_size, 3, size, size), world == 1)

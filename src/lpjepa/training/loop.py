@@ -24,7 +24,6 @@ from lpjepa.training.health import Diverged
 from lpjepa.training.interruption import Interrupted, StopRequest, stop_requests
 from lpjepa.training.journal import Journal, build_sinks
 from lpjepa.training.layers import replace
-from lpjepa.training.optimizers import set_rate
 from lpjepa.training.processes import any_rank, from_first_rank, join_group, mean_over_ranks, pick_device
 from lpjepa.training.run import Run
 from lpjepa.training.schedule import warmup_cosine
@@ -159,12 +158,11 @@ class Trainer:
     def _step(self, batch: StepInput) -> None:
         parts, optim = self.parts, self.config.optim
         warmup = round(optim.warmup_epochs * parts.steps_per_epoch)
-        for optimizer, peak in zip(parts.step.optimizers, parts.rates):
-            set_rate(
-                optimizer,
-                warmup_cosine(self.step_now, self.total, warmup, peak, optim.warmup_start, optim.final_lr),
-            )
-        parts.step.health.step.fill_(self.step_now)
+        rates = [
+            warmup_cosine(self.step_now, self.total, warmup, peak, optim.warmup_start, optim.final_lr)
+            for peak in parts.rates
+        ]
+        parts.run_step.control(self.step_now, rates)
         try:
             parts.run_step(*batch, parts.seeds(self.step_now))
         except ValueError:

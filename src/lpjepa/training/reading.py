@@ -1,8 +1,9 @@
 """What a step reads off its views, features and logits: the loss, the metrics, and whether all is finite.
 
-Everything here is a function of tensors without a word to the host, so that the compiler can take it, the
-objective included, as one graph. What is measured sample by sample is summed over the samples in one go:
-on a GPU a dozen small reductions cost as much as the loss itself.
+Everything here is a function of tensors without a word to the host, so that the compiler can take it as two
+graphs: the objective, through which the model learns, and all the rest, which the model need not wait for.
+What is measured sample by sample is summed over the samples in one go: on a GPU a dozen small reductions cost
+as much as the loss itself.
 """
 
 from __future__ import annotations
@@ -22,36 +23,32 @@ INPUTS = ("views", "encoder features", "projector features")
 
 
 class Reading(NamedTuple):
-    """The loss with its graph; and `values`, float32: a sum over each of `INPUTS`, then the metrics."""
+    """A loss with its graph (None: there is nothing to learn), and `values`, float32, with their names."""
 
-    loss: Tensor
+    loss: Tensor | None
     values: Tensor
-    metrics: tuple[str, ...]
-
-    def parts(self) -> list[str]:
-        """The name of every value for a reader who looks for the first that is not finite."""
-        return [*INPUTS, *(_part(name) for name in self.metrics)]
+    names: tuple[str, ...]
 
 
-def read(
-    criterion: nn.Module,
-    x_VNCHW: Tensor,
-    h_BE: Tensor,
-    z_BD: Tensor,
-    logits: dict[str, Tensor],
-    labels_N: Tensor | None,
+def read_objective(criterion: nn.Module, z_BD: Tensor, views: int) -> Reading:
+    """The loss of `criterion` on V views of N images (B = V N) and, as values, all of its parts."""
+    parts = criterion.components(z_BD.unflatten(0, (views, -1)))  # type: ignore[operator]
+    return Reading(parts.loss, torch.cat([part.detach().float().reshape(1) for part in parts]), parts._fields)
+
+
+def read_probes(
+    x_VNCHW: Tensor, h_BE: Tensor, z_BD: Tensor, logits: dict[str, Tensor], labels_N: Tensor | None
 ) -> Reading:
-    """The loss of V views of N images (B = V N) and of the probes, and what is logged.
+    """The loss of the probes, and whatever else is read off features without learning from it.
 
-    The loss is that of `criterion` plus the cross-entropies of the probes, over the images whose label is
-    not -1. The metrics are the parts of the objective; loss and accuracy of each probe; l0 and l1 of z.
+    The loss is the sum of the probes' cross-entropies over the images whose label is not -1. The values are
+    a sum over each of `INPUTS`, which is finite where they are; loss and accuracy of each probe; l0 and l1
+    of z.
     """
-    views, count = x_VNCHW.shape[:2]
-    parts = criterion.components(z_BD.unflatten(0, (views, count)))  # type: ignore[operator]
-    names = list(parts._fields)
-    # Rows (B,) that will be summed: the inputs, whose sums are finite where they are, then shares of means.
-    rows = sums_by_sample(x_VNCHW.flatten(0, 1), h_BE, z_BD)
+    names = list(INPUTS)
+    rows = sums_by_sample(x_VNCHW.flatten(0, 1), h_BE, z_BD)  # (B,) each, as are all that follow
     if labels_N is not None and logits:
+        views = x_VNCHW.shape[0]
         labels_B = labels_N.repeat(views)
         labelled = views * (labels_N != -1).sum()
         for name, logits_BC in logits.items():
@@ -61,12 +58,26 @@ def read(
             names += [f"{name}_probe_loss", f"{name}_train_accuracy"]
     rows += [measure(z_BD, reduce=False) / len(z_BD) for measure in (l0_sparsity, l1_sparsity)]
     totals = torch.stack([row.float() for row in rows]).sum(1)
-    loss = parts.loss
+    loss = None
     for i in range(len(INPUTS), len(rows) - 2, 2):
-        loss = loss + totals[i]
-    found = [value.detach().float().reshape(1) for value in parts]
-    sums, means = totals.detach().tensor_split((len(INPUTS),))
-    return Reading(loss, torch.cat([sums, *found, means]), (*names, "l0", "l1"))
+        loss = totals[i] if loss is None else loss + totals[i]
+    return Reading(loss, totals.detach(), (*names, "l0", "l1"))
+
+
+def in_order(objective: Tensor, probes: Tensor) -> Tensor:
+    """The values of both readings in the order in which they are computed: the inputs come first."""
+    inputs, rest = probes.tensor_split((len(INPUTS),))
+    return torch.cat([inputs, objective, rest])
+
+
+def metrics_of(objective: Reading, probes: Reading) -> list[str]:
+    """The names of the values of `in_order` from the objective's on: the inputs are no metrics."""
+    return [*objective.names, *probes.names[len(INPUTS) :]]
+
+
+def parts_of(objective: Reading, probes: Reading) -> list[str]:
+    """The same, of all of them, for a reader who looks for the first that is not finite."""
+    return [*INPUTS, *(_part(name) for name in metrics_of(objective, probes))]
 
 
 @torch.no_grad()
