@@ -1,5 +1,6 @@
 """The captured step is the step."""
 
+import gc
 import json
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -123,7 +124,9 @@ class Graph:
 
     @staticmethod
     @contextmanager
-    def record(graph, stream):
+    def record(graph, stream, capture_error_mode):
+        assert capture_error_mode == "thread_local"  # a loader's thread goes on pinning memory
+        assert not gc.isenabled()
         Graph.recording = graph
         yield
         Graph.recording = None
@@ -135,8 +138,9 @@ def without_gpu(step, monkeypatch):
         "Stream": Stream,
         "Event": Stream,
         "stream": lambda stream: nullcontext(),
-        "current_stream": Stream,
-        "synchronize": lambda: None,
+        # Of the step's device, which need not be the current one.
+        "current_stream": lambda device: Stream(),
+        "synchronize": lambda device: None,
         "CUDAGraph": Graph,
         "graph": Graph.record,
     }.items():
@@ -181,6 +185,7 @@ def test_replays_take_inputs_rates_and_number_of_their_own_step(tiny, monkeypatc
             run.control(number + 20, [0.01 * (number + 1), 0.1 / (number + 1)])
             run(*batch, parts.seeds(number))
         found.append(parts.step)
+        assert gc.isenabled()
         assert parts.step.health.step == 20 + len(batches)
         rates = [float(o.param_groups[-1]["lr"]) for o in parts.step.optimizers]
         assert rates == pytest.approx([0.01 * len(batches), 0.1 / len(batches)])

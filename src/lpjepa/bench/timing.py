@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+from lpjepa._recording import recorded
+
 Call = Callable[[], object]
 
 # A round repeats a short call until it has lasted about this long, so that clocks and events are exact
 # enough and the host can run ahead of a GPU.
-ROUND_SECONDS = 0.05
-MOST_REPEATS = 50
+ROUND_SECONDS = {"cpu": 0.05, "cuda": 0.2}
+REPEATS = {"cpu": (1, 50), "cuda": (4, 50)}  # the least and the most
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ def interleaved(
     for number in range(rounds):
         for name in calls if number % 2 == 0 else reversed(list(calls)):
             if repeats[name] > 1:
-                calls[name]()  # the call before has filled the caches with its own data
+                # The call before has filled the caches with its own data; and a step makes its views while
+                # the one before it learns.
+                calls[name]()
             times[name].append(milliseconds(calls[name], device, repeats[name]))
     found = peaks or {}
     return {name: Timing(tuple(values), found.get(name)) for name, values in times.items()}
@@ -90,7 +94,9 @@ def _repeats(call: Call, device: torch.device) -> int:
     start = time.perf_counter()
     call()
     synchronize(device)
-    return max(1, min(MOST_REPEATS, round(ROUND_SECONDS / max(time.perf_counter() - start, 1e-9))))
+    seconds = max(time.perf_counter() - start, 1e-9)
+    least, most = REPEATS[device.type]
+    return max(least, min(most, round(ROUND_SECONDS[device.type] / seconds)))
 
 
 def synchronize(device: torch.device) -> None:
@@ -111,7 +117,7 @@ def captured(call: Call, warmup: int = 3) -> Callable[[], None]:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with recorded(graph, stream):
         call()
 
     def replay(_: Call = call) -> None:  # keeps what the graph reads

@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lpjepa._recording import recorded
+
 Call = Callable[[], None]
 
 
@@ -40,7 +42,7 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         # A capture that fails may leave its stream current; the context around it puts ours back.
         back = torch.cuda.stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.device(self.device), back, torch.cuda.graph(graph, stream=self.stream):
+        with torch.cuda.device(self.device), back, recorded(graph, self.stream):
             call()
         return graph.replay
 

@@ -7,6 +7,7 @@ import threading
 import torch
 from torch import Tensor
 
+from lpjepa._recording import recorded
 from lpjepa.training.deferral import tables_sent_after_capture
 from lpjepa.training.packing import packed
 from lpjepa.training.step import Step
@@ -61,7 +62,7 @@ class CapturedStep:
             self._capture(inputs)
         assert self.graphs is not None
         assert self.controls is not None, "control comes before the step"
-        main = torch.cuda.current_stream()
+        main = torch.cuda.current_stream(self.step.device)
         with torch.cuda.stream(self.beside):
             self.beside.wait_event(self.taken)
             for mine, given in zip(self.inputs, inputs):
@@ -77,7 +78,7 @@ class CapturedStep:
         self.graphs[1].replay()
 
     def _warm_up(self, inputs: tuple[Tensor | None, ...]) -> None:
-        main = torch.cuda.current_stream()
+        main = torch.cuda.current_stream(self.step.device)
         # Off the default stream, as capture will be: allocations then come from the same pools.
         for other in (main, self.beside):
             self.stream.wait_stream(other)
@@ -88,8 +89,8 @@ class CapturedStep:
 
     def _capture(self, inputs: tuple[Tensor | None, ...]) -> None:
         if self.compiling is not None:
-            self.compiling.join()  # other threads must leave the driver alone while a graph is recorded
-        torch.cuda.synchronize()
+            self.compiling.join()  # nothing of ours is at work on the driver while a graph is recorded
+        torch.cuda.synchronize(self.step.device)
         images, labels, sizes, seeds = (None if given is None else given.clone() for given in inputs)
         assert images is not None
         assert seeds is not None
@@ -102,12 +103,12 @@ class CapturedStep:
         hand_over(self.step, controls)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
         making, learning = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(making, stream=self.beside):
+        with recorded(making, self.beside):
             views = list(self.step.make_views(images, sizes, seeds))
         self.made, self.learned = [*views, small], [*(torch.empty_like(x) for x in views), own]
-        with tables_sent_after_capture(), torch.cuda.graph(learning, stream=self.stream):
+        with tables_sent_after_capture(), recorded(learning, self.stream):
             self.step.learn(self.learned[:-1], own_labels[0] if own_labels else None, len(views))
         self.graphs = making, learning
         self.taken = torch.cuda.Event()

@@ -43,9 +43,9 @@ def join_group(device: torch.device) -> tuple[int, int]:
     The group stays until the process ends, for the next training in it: joining twice would have to wait
     for processes that may still be leaving.
     """
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where kernels are launched, whichever tensors they are given
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not dist.is_initialized():
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         atexit.register(_leave_group)
     return world()
