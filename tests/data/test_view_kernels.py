@@ -1,8 +1,10 @@
 """Views by kernels against views by torch's matrices, which are tested against torchvision and Pillow."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,8 +38,8 @@ def on(device, p):
     return ViewParameters(**{name: x.to(device) for name, x in vars(p).items()})
 
 
-def by_kernels(images, p, config, **normalisation):
-    return fused_views(images.to(DEVICE), on(DEVICE, p), config, **normalisation).cpu()
+def by_kernels(images, p, config, part=...):
+    return fused_views(images.to(DEVICE)[part], on(DEVICE, p), config).cpu()
 
 
 def assert_same_views(ours, images, p, config, atol=1e-5):
@@ -111,6 +113,26 @@ def test_squeezed_images_have_fractional_crops():
     assert_same_views(by_kernels(images, p, config), images, p, config)
 
 
+def test_nothing_beside_the_images_is_read():
+    """Not even with a weight of zero: beside the images stands what is no number."""
+    config = ViewConfig(size=11, **{**PLAIN, "flip": 0.5})
+    images, sizes = pixels(2, 9, 6) / 255, torch.tensor([[50, 7], [3, 40]])
+    framed = torch.full((4, 5, 13, 10), float("nan"))
+    framed[1:3, 1:4, 2:11, 2:8] = images
+    p = drawn(2, config, (9, 6), sizes)
+    assert_same_views(by_kernels(framed, p, config, part=np.s_[1:3, 1:4, 2:11, 2:8]), images, p, config)
+
+
+@pytest.mark.parametrize("place", [0.0, 9.0])
+def test_a_crop_without_pixels_takes_the_nearest(place):
+    config = ViewConfig(size=3, num_views=1, **PLAIN)
+    images, p = pixels(1, 9, 9), drawn(1, config, (9, 9))
+    where = {"left": torch.full((1, 1), place), "width": torch.zeros(1, 1)}
+    last = {"left": torch.full((1, 1), min(place, 8.0)), "width": torch.ones(1, 1)}
+    made = by_kernels(images, replace(p, **where), config)
+    torch.testing.assert_close(made, apply_views(images, replace(p, **last), config), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_float_images_in_any_layout(dtype):
     config = ViewConfig(size=10, **{**PLAIN, "jitter_prob": 1.0})
@@ -170,6 +192,64 @@ def test_a_cpu_and_images_with_a_gradient_keep_to_torch():
     images = torch.rand(1, 3, 4, 4, device=DEVICE, requires_grad=True)
     apply_views(images, on(DEVICE, drawn(1, config, (4, 4))), config).sum().backward()
     assert images.grad.sum() > 0
+
+
+def test_grey_images_keep_to_torch():
+    on_gpu = {"is_cuda": True, "dtype": torch.uint8, "requires_grad": False}
+    assert _fused_views.applies(SimpleNamespace(shape=(2, 3, 4, 4), **on_gpu))
+    assert not _fused_views.applies(SimpleNamespace(shape=(2, 1, 4, 4), **on_gpu))
+
+
+def test_parameters_of_another_number_of_images_are_refused():
+    config = ViewConfig(size=4, **PLAIN)
+    with pytest.raises(ValueError, match="of 3 images do not go with 2"):
+        fused_views(pixels(2, 4, 4), drawn(3, config, (4, 4)), config)
+
+
+_COMPILED = """
+import types
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from lpjepa.data import ViewConfig, _fused_views, draw_parameters
+from lpjepa.training import startup
+
+class Driver:  # a GPU that compiles and does not run
+    utils = types.SimpleNamespace(
+        load_binary=lambda *arguments: (1, 1, 32, 0, 1024),
+        get_device_properties=lambda device: {"max_shared_mem": 232448},
+    )
+    get_current_device = lambda self: 0
+    get_current_stream = lambda self, device: 0
+    get_current_target = lambda self: GPUTarget("cuda", 90, 32)
+
+driver.set_active(Driver())
+with startup.launches_noted() as noted:
+    for size in (64, 35):
+        config = ViewConfig(size=size, blur=0.5)
+        p = draw_parameters(4, config, (40, 72), torch.Generator())
+        _fused_views.fused_views(torch.zeros(4, 3, 40, 72, dtype=torch.uint8), p, config)
+for launch in noted:
+    print(launch.kernel.warmup(*launch.arguments, grid=(1,), **launch.options).asm["ttgir"])
+"""
+
+
+def test_warps_run_along_rows_of_pixels(tmp_path, monkeypatch):
+    """By the compiler itself, for a GPU that need not be there; its versions differ where they may choose."""
+    pytest.importorskip("triton.knobs")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", _COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = []
+    modules = re.split(r"(?=^#blocked = )", done.stdout, flags=re.M)[1:]
+    for code in modules:
+        layouts = dict(re.findall(r"^(#\w+) = #ttg\.blocked<(.*)>", code, re.M))
+        tiles = re.findall(r"tt\.(?:load|store) .*tensor<\d+x\d+x!tt\.ptr<\w+>, (#\w+)>", code)
+        found += [layouts[tile] for tile in tiles]
+    assert len(modules) == 10
+    assert found
+    assert all("order = [1, 0]" in layout for layout in found)
 
 
 def test_data_is_imported_without_triton():

@@ -25,9 +25,10 @@ _WARPS, _BLUR_WARPS = 4, 2  # of a program, that is of a tile
 
 
 def applies(images_NCHW: Tensor) -> bool:
-    """Whether kernels make views of these images. They have no gradient."""
+    """Whether kernels make views of these images: in colour, and without a gradient."""
     wants_gradient = images_NCHW.requires_grad and torch.is_grad_enabled()
-    return _HAS_TRITON and images_NCHW.is_cuda and images_NCHW.dtype in _PIXELS and not wants_gradient
+    pixels = images_NCHW.dtype in _PIXELS and images_NCHW.shape[1] == 3
+    return _HAS_TRITON and images_NCHW.is_cuda and pixels and not wants_gradient
 
 
 def fused_views(
@@ -38,6 +39,10 @@ def fused_views(
     std: tuple[float, ...] = (1.0, 1.0, 1.0),
 ) -> Tensor:
     """float32 (V, N, 3, S, S), of which V · N images are channels last: (view − mean) / std."""
+    if p.top.shape[1] != images_NCHW.shape[0]:
+        raise ValueError(
+            f"parameters of {p.top.shape[1]} images do not go with {images_NCHW.shape[0]}; draw as many"
+        )
     plan_VN = _FLIP * p.flip + _JITTER * p.jitter + _GREY * p.grey + _BLUR * p.blur + _SOLARIZE * p.solarize
     for place in range(4):
         plan_VN = plan_VN + (p.order[..., place] << (ORDER + 2 * place))

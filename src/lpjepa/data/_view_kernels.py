@@ -10,6 +10,10 @@ with b = v · N + n counting views; blur goes from views to the memory of the wi
 needs the mean grey of the image as the operations before it left it. Computing those pixels twice costs less
 than writing and reading them, so `grey_kernel` sums and `rows_kernel` starts anew from the wide map. A view
 of one tile needs no sums of others.
+
+A tile whose addresses are not seen to be neighbours is written as one dimension, rows below each other. With
+two, versions of Triton differ in the one along which they lay a warp: down the rows, each of its threads
+would fetch a line of memory of its own.
 """
 
 from __future__ import annotations
@@ -38,14 +42,14 @@ def _tile(ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_R: tl.constexpr, BLOC
 
 @triton.jit
 def _bounds(start, length, SIZE: tl.constexpr):
-    """First pixel of the crop, and the one after its last."""
-    low = tl.maximum(tl.floor(start), 0.0).to(tl.int32)
+    """First pixel of the crop, and the one after its last; at least one pixel, whatever the crop."""
+    low = tl.minimum(tl.maximum(tl.floor(start), 0.0), SIZE - 1.0).to(tl.int32)
     high = tl.minimum(tl.ceil(start + length), SIZE + 0.0).to(tl.int32)
-    return low, high
+    return low, tl.maximum(high, low + 1)
 
 
 @triton.jit
-def _window(place, start, length, low, S: tl.constexpr, CUBIC: tl.constexpr):
+def _window(place, start, length, low, high, S: tl.constexpr, CUBIC: tl.constexpr):
     """Centre and first pixel of the kernel of each place; 1 / its stretching; how many pixels it covers."""
     step = tl.div_rn(length, S + 0.0)
     stretch = tl.maximum(step, 1.0)
@@ -53,7 +57,8 @@ def _window(place, start, length, low, S: tl.constexpr, CUBIC: tl.constexpr):
     centre = start + place * step
     # Pixels strictly within `reach` of the centre, no more than ceil(2 · reach): beyond, weights are zero.
     first = tl.maximum(tl.floor(centre - reach - 0.5).to(tl.int32) + 1, low)
-    return centre, first, tl.div_rn(1.0 + 0.0 * stretch, stretch), tl.ceil(2.0 * reach).to(tl.int32)
+    taps = tl.minimum(tl.ceil(2.0 * reach).to(tl.int32), high - low)
+    return centre, first, tl.div_rn(1.0 + 0.0 * stretch, stretch), taps
 
 
 @triton.jit
@@ -84,15 +89,16 @@ def columns_kernel(
     if first_row >= high_y - low_y:
         return
     first_y = tl.minimum(low_y + first_row, H - BLOCK_R)
-    row, s = tl.arange(0, BLOCK_R)[:, None], first_s + tl.arange(0, BLOCK)[None, :]
+    i = tl.arange(0, BLOCK_R * BLOCK)
+    row, s = i // BLOCK, first_s + i % BLOCK
     left, width = tl.load(left_ptr + b), tl.load(width_ptr + b)
     low, high = _bounds(left, width, W)
-    centre, first, shrink, taps = _window(tl.minimum(s, S - 1) + 0.5, left, width, low, S, CUBIC)
+    centre, first, shrink, taps = _window(tl.minimum(s, S - 1) + 0.5, left, width, low, high, S, CUBIC)
     lines = image_ptr + (b % images).to(tl.int64) * stride_n + first_y.to(tl.int64) * STRIDE_H
-    red = tl.zeros((BLOCK_R, BLOCK), tl.float32)
-    green = tl.zeros((BLOCK_R, BLOCK), tl.float32)
-    blue = tl.zeros((BLOCK_R, BLOCK), tl.float32)
-    total = tl.zeros((1, BLOCK), tl.float32)
+    red = tl.zeros((BLOCK_R * BLOCK,), tl.float32)
+    green = tl.zeros((BLOCK_R * BLOCK,), tl.float32)
+    blue = tl.zeros((BLOCK_R * BLOCK,), tl.float32)
+    total = tl.zeros((BLOCK_R * BLOCK,), tl.float32)
     for tap in range(taps):
         x = first + tap
         weight = _weight(x, centre, shrink, high, CUBIC)
@@ -115,6 +121,12 @@ def columns_kernel(
 
 
 @triton.jit
+def _load(at, inside, WHOLE: tl.constexpr):
+    """Without a mask where no tile stands out of its map."""
+    return tl.load(at) if WHOLE else tl.load(at, inside, 0.0)
+
+
+@triton.jit
 def _resized_rows(
     wide_ptr, top, height, first_row, first_s, unit,
     H: tl.constexpr, S: tl.constexpr, LINES: tl.constexpr, CUBIC: tl.constexpr, BLOCK: tl.constexpr,
@@ -122,9 +134,7 @@ def _resized_rows(
     """Red, green and blue of a tile in [0, 1], from the wide map of its view."""
     low, high = _bounds(top, height, H)
     row, s = first_row + tl.arange(0, BLOCK)[:, None], first_s + tl.arange(0, BLOCK)[None, :]
-    if S % BLOCK != 0:
-        s = tl.minimum(s, S - 1)
-    centre, first, shrink, taps = _window(tl.minimum(row, S - 1) + 0.5, top, height, low, S, CUBIC)
+    centre, first, shrink, taps = _window(tl.minimum(row, S - 1) + 0.5, top, height, low, high, S, CUBIC)
     red = tl.zeros((BLOCK, BLOCK), tl.float32)
     green = tl.zeros((BLOCK, BLOCK), tl.float32)
     blue = tl.zeros((BLOCK, BLOCK), tl.float32)
@@ -133,9 +143,9 @@ def _resized_rows(
         y = first + tap
         weight = _weight(y, centre, shrink, high, CUBIC)
         at = wide_ptr + ((tl.minimum(y, high - 1) - low) * S + s)
-        red += weight * tl.load(at)
-        green += weight * tl.load(at + LINES * S)
-        blue += weight * tl.load(at + 2 * LINES * S)
+        red += weight * _load(at, s < S, S % BLOCK == 0)
+        green += weight * _load(at + LINES * S, s < S, S % BLOCK == 0)
+        blue += weight * _load(at + 2 * LINES * S, s < S, S % BLOCK == 0)
         total += weight
     share = tl.div_rn(1.0 + 0.0 * total, total)
     # `unit` last: a flat area keeps its exact level, on which solarisation turns.
@@ -273,9 +283,10 @@ def rows_kernel(
     red, green, blue = red * scale_r + shift_r, green * scale_g + shift_g, blue * scale_b + shift_b
     # One store of neighbouring words, blue twice: three stores of every third word make three times as many
     # transactions.
-    pixels = tl.reshape(tl.join(tl.join(red, blue), tl.join(green, blue)), (BLOCK, 4 * BLOCK))
-    row, word = first_row + tl.arange(0, BLOCK)[:, None], tl.arange(0, 4 * BLOCK)[None, :]
-    x, channel = first_s + word // 4, tl.minimum(word % 4, 2)
+    pixels = tl.reshape(tl.join(tl.join(red, blue), tl.join(green, blue)), (4 * BLOCK * BLOCK,))
+    word = tl.arange(0, 4 * BLOCK * BLOCK)
+    row, x = first_row + word // (4 * BLOCK), first_s + word // 4 % BLOCK
+    channel = tl.minimum(word % 4, 2)
     out = out_ptr + b.to(tl.int64) * (3 * S * S) + (row * (3 * S) + x * 3 + channel)
     if S % BLOCK == 0:
         tl.store(out, pixels)
@@ -312,16 +323,18 @@ def blur_kernel(
     plan = tl.load(plan_ptr + b).to(tl.int32)
     if plan & BLUR == 0:
         return
-    row, word = first_row + tl.arange(0, BLOCK)[:, None], first_word + tl.arange(0, BLOCK)[None, :]
+    if LAST:
+        row, word = first_row + tl.arange(0, BLOCK)[:, None], first_word + tl.arange(0, BLOCK)[None, :]
+    else:
+        i = tl.arange(0, BLOCK * BLOCK)
+        row, word = first_row + i // BLOCK, first_word + i % BLOCK
     inside = (row < S) & (word < 3 * S)
-    if S % BLOCK != 0:
-        row, word = tl.minimum(row, S - 1), tl.minimum(word, 3 * S - 1)
     x, channel = word // 3, word % 3
     if not LAST:
         # The same number, in which Triton does not see neighbours: see `columns_kernel`.
         word = x * 3 + channel
     source = from_ptr + b.to(tl.int64) * (3 * S * S)
-    value = tl.load(source + (row * (3 * S) + word))
+    value = _load(source + (row * (3 * S) + word), inside, S % BLOCK == 0)
     sigma = tl.load(sigma_ptr + b)
     falloff = -0.5 / (sigma * sigma)
     total = 1.0 + 0.0 * sigma
@@ -334,7 +347,8 @@ def blur_kernel(
         else:
             before = (_reflected(x - distance, S) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
             after = (_reflected(x + distance, S) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
-        value += weight * (tl.load(source + before) + tl.load(source + after))
+        both = _load(source + before, inside, S % BLOCK == 0) + _load(source + after, inside, S % BLOCK == 0)
+        value += weight * both
         total += 2.0 * weight
     value *= 1.0 / total
     if LAST:
