@@ -8,7 +8,8 @@ from torch import nn
 
 from lpjepa.models import build_encoder, synchronised
 from lpjepa.models.fused import batch_norm, kernels, resnet, stem
-from lpjepa.models.fused.residual import convolve_backward, rectified_norm
+from lpjepa.models.fused.layers import Layer, Unit
+from lpjepa.models.fused.residual import convolve_backward, pooled_residual, rectified_norm, residual
 from lpjepa.models.fused.resnet import FusedResNet, ResNet, fused_features, plan
 
 
@@ -17,8 +18,10 @@ def small_tiles(monkeypatch):
     """Several programs and several tiles for each, even of small tensors."""
     monkeypatch.setattr(batch_norm, "STATISTICS", batch_norm.Summing(5, 512, 1, 1, 256))
     monkeypatch.setattr(batch_norm, "GRADIENT", batch_norm.Summing(3, 1024, 1, 1, 256))
+    monkeypatch.setattr(batch_norm, "POOLED_TILE", 256)
     monkeypatch.setattr(stem, "_FORWARD", batch_norm.Summing(4, 1024, 1, 1, 256))
     monkeypatch.setattr(stem, "_BACKWARD", batch_norm.Summing(3, 2048, 1, 1, 256))
+    monkeypatch.setattr(stem, "_PARTS", 2)
 
 
 def encoder_of(name, size):
@@ -37,12 +40,13 @@ def images(count, size, channels=3):
     return torch.randn(count, channels, size, size).contiguous(memory_format=torch.channels_last)
 
 
-def both(encoder, x, features):
-    """Feature maps and their gradients: of the fused way in float32 and of timm's in float64."""
+def both(encoder, x, features, pooled):
+    """Feature maps or features and their gradients: of the fused way and of timm's in float64."""
     reference = copy.deepcopy(encoder).double()
     reference.__class__ = ResNet
-    expected = reference.forward_features(x.double())
+    expected = reference(x.double()) if pooled else reference.forward_features(x.double())
     found = features(encoder, x)
+    assert found.shape == expected.shape
     # Small enough that no gradient exceeds float16.
     weights = torch.linspace(-1 / 64, 1 / 64, expected.numel(), device=x.device).view_as(expected)
     (found * weights).sum().backward()
@@ -56,15 +60,19 @@ def relative(found, expected):
 
 # Two kinds of block, small and large stem, odd sizes with a stride, a shortcut without stride (resnet26).
 @pytest.mark.parametrize(
-    ("name", "size", "count"), [("resnet18", 20, 3), ("resnet26", 16, 2), ("resnet18", 65, 2)]
+    ("name", "size", "count", "pooled"),
+    [("resnet18", 20, 3, True), ("resnet26", 16, 2, False), ("resnet18", 65, 2, True)],
 )
-def test_same_features_gradients_and_running_statistics_as_timm(name, size, count):
+def test_same_features_gradients_and_running_statistics_as_timm(name, size, count, pooled):
+    def in_float32(encoder, x):
+        return fused_features(encoder, plan(encoder), x, torch.float32, pooled)
+
     (encoder, found), (reference, expected) = both(
-        encoder_of(name, size), images(count, size), lambda e, x: fused_features(e, plan(e), x, torch.float32)
+        encoder_of(name, size), images(count, size), in_float32, pooled
     )
     assert relative(found, expected) < 2e-5
     for (key, mine), theirs in zip(encoder.named_parameters(), reference.parameters()):
-        assert mine.grad.stride() == mine.stride() or key == "conv1.weight"
+        assert mine.grad.stride() == mine.stride()
         assert relative(mine.grad, theirs.grad) < 5e-4, key
     for (key, mine), theirs in zip(encoder.named_buffers(), reference.buffers()):
         assert relative(mine, theirs.double()) < 1e-5, key
@@ -79,6 +87,52 @@ def test_statistics_lose_no_digits_to_a_large_mean(mean):
     torch.testing.assert_close(stats[0].double(), expected.mean(1), rtol=1e-6, atol=1e-6)
     rstd = (expected.var(1, unbiased=False) + bn.eps).rsqrt()
     torch.testing.assert_close(stats[1].double(), rstd, rtol=2e-5, atol=0)
+
+
+class OneUnit:
+    """y = relu(bn(conv(x)) + x), the fused way and, with the same parameters, in float64."""
+
+    def __init__(self, shape):
+        channels = shape[1]
+        layer = Layer(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+        nn.init.uniform_(layer.bn.weight, 0.5, 1.5)
+        nn.init.normal_(layer.bn.bias)
+        self.unit, self.kernels = Unit((layer,), None), [layer.conv.weight]
+        self.x = torch.randn(shape).contiguous(memory_format=torch.channels_last).requires_grad_()
+        conv, bn = copy.deepcopy(layer.conv).double(), copy.deepcopy(layer.bn).double()
+        x64 = self.x.detach().double().requires_grad_()
+        self.y64 = (bn(conv(x64)) + x64).relu()
+        self.pairs = ((self.x, x64), *zip(layer.conv.parameters(), conv.parameters()))
+        self.pairs += tuple(zip(layer.bn.parameters(), bn.parameters()))
+
+    def compare_gradients(self, outputs, expected):
+        weights = [torch.randn(output.shape) for output in outputs]
+        sum((output * w).sum() for output, w in zip(outputs, weights)).backward()
+        sum((output * w).sum() for output, w in zip(expected, weights)).backward()
+        for mine, theirs in self.pairs:
+            torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-3, atol=1e-4)
+
+
+# Every choice of what is used; borders that strides do not meet.
+@pytest.mark.parametrize("used", [(0, 1), (0,), (1,)])
+@pytest.mark.parametrize(("stride", "shape"), [(1, (2, 20, 3, 4)), (2, (3, 20, 7, 6)), (3, (2, 33, 4, 8))])
+def test_a_unit_gives_some_of_its_pixels_and_takes_their_gradient(stride, shape, used):
+    one = OneUnit(shape)
+    outputs = residual(one.unit, one.x, one.x, one.kernels, stride)
+    expected = (one.y64, one.y64[:, :, ::stride, ::stride])
+    for mine, theirs in zip(outputs, expected):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-5)
+        assert mine.is_contiguous(memory_format=torch.channels_last)
+    one.compare_gradients([outputs[i] for i in used], [expected[i] for i in used])
+
+
+# Maps of one tile and of several, channels that are no power of two, a single pixel.
+@pytest.mark.parametrize("shape", [(3, 33, 1, 1), (2, 20, 4, 4), (3, 16, 7, 5), (2, 130, 2, 3)])
+def test_a_unit_gives_the_mean_of_its_pixels_and_takes_its_gradient(shape):
+    one = OneUnit(shape)
+    mean, expected = pooled_residual(one.unit, one.x, one.x, one.kernels), one.y64.mean((2, 3))
+    torch.testing.assert_close(mean.double(), expected, rtol=1e-4, atol=1e-5)
+    one.compare_gradients([mean], [expected])
 
 
 # Channels that are no power of two, odd maps, one column.
@@ -102,7 +156,7 @@ def test_gradients_of_odd_shapes(shape):
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_what_is_no_number_stays_none():
     """On a GPU `maximum` makes zero of it, so kernels must not call it; the interpreter would not tell."""
-    for kernel in (kernels.normalise_kernel, kernels._finish_statistics):
+    for kernel in (kernels._rectified, kernels._finish_statistics):
         assert "maximum" not in kernel.fn.__code__.co_names
     x = torch.randn(4, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     x[0, 1, 0, 0] = torch.inf
@@ -170,10 +224,10 @@ def test_plain_resnets_are_fused_and_keep_their_names():
     torch.testing.assert_close(copied.eval()(x), encoder.eval()(x))
 
 
-def timm_model(name):
+def timm_model(name, **options):
     import timm
 
-    return timm.create_model(name, num_classes=0)
+    return timm.create_model(name, num_classes=0, **options)
 
 
 @pytest.mark.parametrize("name", ["resnet18d", "resnetaa50", "resnetrs50", "seresnet50"])
@@ -206,7 +260,12 @@ def taken(monkeypatch):
     ways = []
     monkeypatch.setattr(resnet, "_dtype_of_training", lambda encoder, x: torch.float32)
     fused, plain = resnet.fused_features, ResNet.forward_features
-    monkeypatch.setattr(resnet, "fused_features", lambda *a: ways.append("fused") or fused(*a))
+
+    def fused_features(*arguments, pooled=False):
+        ways.append("pooled" if pooled else "fused")
+        return fused(*arguments, pooled=pooled)
+
+    monkeypatch.setattr(resnet, "fused_features", fused_features)
     monkeypatch.setattr(ResNet, "forward_features", lambda *a: ways.append("plain") or plain(*a))
     return ways
 
@@ -214,7 +273,7 @@ def taken(monkeypatch):
 def test_frozen_statistics_and_hooks_are_left_to_timm(taken):
     encoder, x = encoder_of("resnet18", 16), images(2, 16)
     encoder(x)
-    assert taken == ["fused"]
+    assert taken == ["pooled"]
     encoder.layer2[0].bn1.eval()
     before = encoder.layer2[0].bn1.running_mean.clone()
     encoder(x)
@@ -226,7 +285,29 @@ def test_frozen_statistics_and_hooks_are_left_to_timm(taken):
     assert seen
     handle.remove()
     encoder(x)
-    assert taken == ["fused", "plain", "plain", "fused"]
+    assert taken == ["pooled", "plain", "plain", "pooled"]
+
+
+def test_other_poolings_are_left_to_timm(monkeypatch):
+    encoder, x, map_NCHW, pooled = build_encoder("resnet18", 16), images(2, 16), torch.rand(2, 512, 2, 2), []
+
+    def fused(*arguments, **options):
+        pooled.append(options.get("pooled", False))
+        return map_NCHW.mean((2, 3)) if pooled[-1] else map_NCHW
+
+    monkeypatch.setattr(resnet, "_dtype_of_training", lambda encoder, x: torch.float32)
+    monkeypatch.setattr(resnet, "fused_features", fused)
+    for kind, expected in (("max", map_NCHW.amax((2, 3))), ("", map_NCHW)):
+        encoder.global_pool = timm_model("resnet18", global_pool=kind).global_pool
+        torch.testing.assert_close(encoder(x), expected)
+    encoder.global_pool = timm_model("resnet18").global_pool
+    encoder.drop_rate = 0.5
+    assert (encoder(x) == 0).any()
+    assert pooled == [False] * 3
+    encoder.drop_rate = 0.0
+    encoder.fc = nn.Linear(512, 3)
+    torch.testing.assert_close(encoder(x), encoder.fc(map_NCHW.mean((2, 3))))
+    assert pooled[-1]
 
 
 @pytest.mark.gpu
@@ -239,18 +320,19 @@ def test_an_overflow_is_seen_in_the_features():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pooled", [True, False])
 @pytest.mark.parametrize(("name", "size"), [("resnet18", 32), ("resnet50", 32), ("resnet18", 96)])
-def test_in_16_bits_no_further_from_the_truth_than_torch(name, size, dtype, monkeypatch):
+def test_in_16_bits_no_further_from_the_truth_than_torch(name, size, pooled, dtype, monkeypatch):
     monkeypatch.undo()  # the tiles of real use
     encoder, x = encoder_of(name, size).cuda(), images(32, size).cuda()
 
     def under_autocast(model, images):
         with torch.autocast("cuda", dtype):
-            return model.forward_features(images)
+            return model(images) if pooled else model.forward_features(images)
 
-    (fused, found), (reference, expected) = both(copy.deepcopy(encoder), x, under_autocast)
+    (fused, found), (reference, expected) = both(copy.deepcopy(encoder), x, under_autocast, pooled)
     encoder.__class__ = ResNet
-    (plain, rounded), _ = both(encoder, x, under_autocast)
+    (plain, rounded), _ = both(encoder, x, under_autocast, pooled)
     assert relative(found, expected) < 1.1 * relative(rounded, expected)
     for mine, torchs, theirs in zip(fused.parameters(), plain.parameters(), reference.parameters()):
         assert relative(mine.grad, theirs.grad) < 1.5 * relative(torchs.grad, theirs.grad)

@@ -79,11 +79,12 @@ def _parameters(shapes, device):
 @pytest.mark.parametrize("clip", [True, False])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_kernels_take_the_steps_of_the_operations(monkeypatch, clip, scaled):
-    """In Triton's interpreter where there is no GPU; parameters of one chunk and of several."""
+    """In Triton's interpreter where there is no GPU; parameters of one chunk and of several, whole or not."""
     kernels = pytest.importorskip("lpjepa.training._lars_kernels")
     monkeypatch.setattr(kernels, "CHUNK", 16)
+    monkeypatch.setattr(kernels, "_PIECE", 4)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    both = _parameters([(5, 3), (7,), (4, 2, 3, 3), (3, 3), (2, 2)], device)
+    both = _parameters([(5, 3), (7,), (4, 2, 3, 3), (3, 3), (2, 2), (37,), (4, 8)], device)
     plain, fused = (LARS(params, lr=torch.tensor(0.3, device=device), clip=clip) for params in both)
     monkeypatch.setattr(plain, "_table", lambda group, params: None)
     table = kernels.build_table(both[1], True)

@@ -80,22 +80,35 @@ def test_rehearsed_kernels_are_those_of_a_step(tiny, kernels_on_cpu, monkeypatch
     assert len(launched) > 20
 
 
+def test_an_encoder_of_large_images_is_rehearsed_in_16_bits():
+    """Its first convolution is torch's own, and what it gives decides the types of all that follow."""
+    from lpjepa.models import build_encoder
+
+    encoder = build_encoder("resnet18", image_size=224)
+    with startup.launches_noted() as noted:
+        startup._rehearse_encoder(encoder, (2, 2, 3, 224, 224), torch.bfloat16)
+    maps = [one.arguments[0].dtype for one in noted if "statistics" in one.kernel.fn.__name__]
+    assert len(maps) == 20
+    assert set(maps) == {torch.bfloat16}
+    assert next(encoder.parameters()).dtype == torch.float32
+
+
 @without_gpu
 def test_kernels_that_are_noted_do_not_run_and_those_of_other_threads_do():
-    small, shape, found = torch.full((1, 16, 1, 1), 3.0), torch.Size((1, 16, 2, 2)), []
+    x, stats, found = torch.full((1, 16, 1, 1), 3.0), torch.ones(4, 16), []  # scale and offset: 1
     with startup.launches_noted() as noted:
-        batch_norm.spread(small, shape, 2)
-        thread = threading.Thread(target=lambda: found.append(batch_norm.spread(small, shape, 2)))
+        batch_norm.normalise(x, stats)
+        thread = threading.Thread(target=lambda: found.append(batch_norm.normalise(x, stats)))
         thread.start()
         thread.join()
     assert len(noted) == 1
-    assert found[0].sum() == batch_norm.spread(small, shape, 2).sum() == 48
+    assert found[0].sum() == batch_norm.normalise(x, stats).sum() == 64
 
 
 def test_launches_of_one_compiled_kernel_are_one_variant():
     def noted(rows, stride=2, address=0, factor=1.0):
         pointer = startup.Pointer(torch.float32, address)
-        return startup.Launch(kernels.spread_kernel, (pointer, rows, factor), {"STRIDE": stride}).variant()
+        return startup.Launch(kernels.normalise_kernel, (pointer, rows, factor), {"STRIDE": stride}).variant()
 
     assert noted(32) == noted(64, factor=2.0)
     others = [noted(33), noted(1), noted(2**40), noted(32, stride=1), noted(32, address=4), noted(32)]
@@ -173,12 +186,12 @@ class Driver:  # a GPU that compiles and does not run
 driver.set_active(Driver())
 torch.cuda.device = lambda device: contextlib.nullcontext()
 knobs.runtime.jit_cache_hook = lambda **what: print("compiled")
-small = torch.ones(2, 16, 2, 2)
+x, stats = torch.ones(2, 16, 2, 2), torch.ones(4, 16)
 with startup.launches_noted() as noted:
-    batch_norm.spread(small, torch.Size((2, 16, 4, 4)), 2)
+    batch_norm.normalise(x, stats)
 startup.compile_launches(noted, torch.device("cuda"))
 print("then")
-batch_norm.spread(small, torch.Size((2, 16, 4, 4)), 2)
+batch_norm.normalise(x, stats)
 """
 
 
@@ -189,7 +202,7 @@ def test_a_call_finds_what_was_compiled_ahead(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", _COMPILED], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["compiled", "then", "launched"], done.stderr
-    assert list(tmp_path.rglob("spread_kernel.cubin"))
+    assert list(tmp_path.rglob("normalise_kernel.cubin"))
 
 
 @pytest.mark.gpu

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from lpjepa.training.deferral import deferred
 
-CHUNK = 8192
+CHUNK = 4096  # of most weights of convolutions a divisor
+_PIECE = 1024  # of a chunk that is not whole
 _COLUMNS = 7  # of the table: weight, gradient and velocity addresses, length, scaled, first chunk, chunks
 
 
@@ -32,19 +33,45 @@ def _addresses(row_ptr):
 
 
 @triton.jit
-def _squares_kernel(table_ptr, chunk_ptr, sums_ptr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr):
-    """Sums of squares of a chunk's weights (where they are asked for) and gradients."""
-    c = tl.program_id(0)
+def _squares(w_ptr, g_ptr, i, w_length, g_length, WHOLE: tl.constexpr):
+    """Sums of squares of elements i, as far as they are there. WHOLE: all are, but weights if not asked for.
+
+    Without a mask that may differ from one element to the next, four are read at a time.
+    """
+    if WHOLE:
+        g = tl.load(g_ptr + i)
+        w = tl.load(w_ptr + i, mask=w_length > 0, other=0.0)
+    else:
+        g = tl.load(g_ptr + i, mask=i < g_length, other=0.0)
+        w = tl.load(w_ptr + i, mask=i < w_length, other=0.0)
+    return tl.sum(w * w), tl.sum(g * g)
+
+
+@triton.jit
+def _squares_kernel(
+    table_ptr, chunk_ptr, sums_ptr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, PIECE: tl.constexpr
+):
+    """Sums of squares of a chunk's weights (zero where they are not asked for) and gradients."""
+    # From the end: gradients that were written last are still in the cache.
+    c = tl.num_programs(0) - 1 - tl.program_id(0)
     row_ptr = table_ptr + tl.load(chunk_ptr + 2 * c) * COLUMNS
-    start = tl.load(chunk_ptr + 2 * c + 1)
+    start = tl.multiple_of(tl.load(chunk_ptr + 2 * c + 1), CHUNK)
     w_ptr, g_ptr, _v_ptr = _addresses(row_ptr)
     length = tl.load(row_ptr + 3)
-    i = start + tl.arange(0, CHUNK)
-    g = tl.load(g_ptr + i, mask=i < length, other=0.0)
-    tl.store(sums_ptr + 2 * c + 1, tl.sum(g * g))
-    if tl.load(row_ptr + 4) != 0:
-        w = tl.load(w_ptr + i, mask=i < length, other=0.0)
-        tl.store(sums_ptr + 2 * c, tl.sum(w * w))
+    w_length = tl.where(tl.load(row_ptr + 4) != 0, length, 0)
+    if start + CHUNK <= length:
+        w_sum, g_sum = _squares(w_ptr, g_ptr, start + tl.arange(0, CHUNK), w_length, length, True)
+        tl.store(sums_ptr + 2 * c, w_sum)
+        tl.store(sums_ptr + 2 * c + 1, g_sum)
+    else:
+        w_squares = 0.0
+        g_squares = 0.0
+        for at in range(start, length, PIECE):
+            w_more, g_more = _squares(w_ptr, g_ptr, at + tl.arange(0, PIECE), w_length, length, False)
+            w_squares += w_more
+            g_squares += g_more
+        tl.store(sums_ptr + 2 * c, w_squares)
+        tl.store(sums_ptr + 2 * c + 1, g_squares)
 
 
 @triton.jit
@@ -61,6 +88,22 @@ def _norms_kernel(table_ptr, sums_ptr, w_norm_ptr, g_norm_ptr, COLUMNS: tl.const
         g_squares += tl.sum(tl.load(sums_ptr + 2 * (first + k) + 1, mask=k < chunks, other=0.0))
     tl.store(w_norm_ptr + r, tl.sqrt(w_squares))
     tl.store(g_norm_ptr + r, tl.sqrt(g_squares))
+
+
+@triton.jit
+def _move(w_ptr, g_ptr, v_ptr, i, length, rate, ratio, momentum, factor, decay, WHOLE: tl.constexpr):
+    """Moves elements i, as far as they are there. WHOLE: all are, and need no mask (see `_squares`)."""
+    if WHOLE:
+        inside = None
+    else:
+        inside = i < length
+    # Weights are read again soon, when they are cast for the next step; the others are not.
+    w = tl.load(w_ptr + i, mask=inside)
+    g = tl.load(g_ptr + i, mask=inside, eviction_policy="evict_first")
+    v = tl.load(v_ptr + i, mask=inside, eviction_policy="evict_first")
+    v = momentum * v + ratio * (factor * g + decay * w)
+    tl.store(v_ptr + i, v, mask=inside, eviction_policy="evict_first")
+    tl.store(w_ptr + i, w - rate * v, mask=inside)
 
 
 @triton.jit
@@ -81,13 +124,14 @@ def _move_kernel(
     SCALED: tl.constexpr,
     COLUMNS: tl.constexpr,
     CHUNK: tl.constexpr,
+    PIECE: tl.constexpr,
 ):
     """v ← m v + r (g + λ w), w ← w − γ v for one chunk; see `LARS`. Nothing moves where found_inf is set."""
-    # From the end: what the sums of squares read last may still be in the cache.
-    c = tl.num_programs(0) - 1 - tl.program_id(0)
+    # From the start: what the sums of squares read last may still be in the cache.
+    c = tl.program_id(0)
     r = tl.load(chunk_ptr + 2 * c)
     row_ptr = table_ptr + r * COLUMNS
-    start = tl.load(chunk_ptr + 2 * c + 1)
+    start = tl.multiple_of(tl.load(chunk_ptr + 2 * c + 1), CHUNK)
     w_ptr, g_ptr, v_ptr = _addresses(row_ptr)
     length = tl.load(row_ptr + 3)
     rate = tl.load(rate_ptr)
@@ -107,14 +151,13 @@ def _move_kernel(
         decay = weight_decay
     if MAY_SKIP:
         length = tl.where(tl.load(found_inf_ptr) == 0.0, length, 0)
-    i = start + tl.arange(0, CHUNK)
-    inside = i < length
-    w = tl.load(w_ptr + i, mask=inside, other=0.0)
-    g = tl.load(g_ptr + i, mask=inside, other=0.0)
-    v = tl.load(v_ptr + i, mask=inside, other=0.0)
-    v = momentum * v + ratio * (factor * g + decay * w)
-    tl.store(v_ptr + i, v, mask=inside)
-    tl.store(w_ptr + i, w - rate * v, mask=inside)
+    if start + CHUNK <= length:
+        i = start + tl.arange(0, CHUNK)
+        _move(w_ptr, g_ptr, v_ptr, i, length, rate, ratio, momentum, factor, decay, True)
+    else:
+        for at in range(start, length, PIECE):
+            i = at + tl.arange(0, PIECE)
+            _move(w_ptr, g_ptr, v_ptr, i, length, rate, ratio, momentum, factor, decay, False)
 
 
 class Table:
@@ -178,10 +221,11 @@ class Table:
         """The norms of the gradients, (P,); those of the weights are kept for `move`."""
         self.point_to(params, velocities)
         _squares_kernel[(len(self.chunks),)](
-            self.rows, self.chunks, self.sums, COLUMNS=_COLUMNS, CHUNK=CHUNK, num_warps=8
-        )
+            self.rows, self.chunks, self.sums,
+            COLUMNS=_COLUMNS, CHUNK=CHUNK, PIECE=min(_PIECE, CHUNK), num_warps=8,
+        )  # fmt: skip
         _norms_kernel[(len(self._rows),)](
-            self.rows, self.sums, self.w_norms, self.g_norms, COLUMNS=_COLUMNS, BLOCK=512
+            self.rows, self.sums, self.w_norms, self.g_norms, COLUMNS=_COLUMNS, BLOCK=1024
         )
         return self.g_norms
 
@@ -201,7 +245,7 @@ class Table:
             rate if grad_scale is None else grad_scale.float(),
             float(group["momentum"]), float(group["weight_decay"]), float(group["eta"]), float(group["eps"]),
             CLIP=group["clip"], MAY_SKIP=found_inf is not None, SCALED=grad_scale is not None,
-            COLUMNS=_COLUMNS, CHUNK=CHUNK, num_warps=8,
+            COLUMNS=_COLUMNS, CHUNK=CHUNK, PIECE=min(_PIECE, CHUNK), num_warps=8,
         )  # fmt: skip
 
 

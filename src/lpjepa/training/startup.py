@@ -105,7 +105,9 @@ def rehearse(step: Step, shape_VNCHW: tuple[int, ...], alone: bool = True) -> li
 
 
 def _rehearse_encoder(encoder: nn.Module, shape_VNCHW: tuple[int, ...], dtype: torch.dtype) -> None:
-    from lpjepa.models.fused.resnet import FusedResNet, fused_features, plan
+    from lpjepa.models.fused.layers import Layer
+    from lpjepa.models.fused.resnet import FusedResNet, fused_features, plan, pools_by_mean
+    from lpjepa.models.fused.stem import applies
 
     if not isinstance(encoder, FusedResNet) or dtype == torch.float32:
         return
@@ -115,7 +117,12 @@ def _rehearse_encoder(encoder: nn.Module, shape_VNCHW: tuple[int, ...], dtype: t
         views, count, *pixels = shape_VNCHW
         images = torch.empty((views * count, *pixels), device="meta")
         images = images.contiguous(memory_format=torch.channels_last)
-        fused_features(stand_in, units, images, dtype).sum().backward()
+        if not applies(Layer(stand_in.conv1, stand_in.bn1)):
+            # A convolution of torch's own, which autocast would give 16 bits, but not without memory.
+            stand_in.conv1.to(dtype)
+            images = images.to(dtype)
+        pooled = pools_by_mean(stand_in)
+        fused_features(stand_in, units, images, dtype, pooled).sum().backward()
 
 
 def _rehearse_loss(criterion: nn.Module, z_VND: Tensor) -> None:

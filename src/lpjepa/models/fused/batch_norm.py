@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lpjepa.models.fused import kernels
 
 TILE = 8192  # elements a program holds at a time
+POOLED_TILE = 4096  # the same where it holds pixels of one image only
 _counters: dict[tuple[torch.device, int], Tensor] = {}
 
 
@@ -107,14 +108,54 @@ def normalise(
     x_NCHW: Tensor, stats: Tensor, other_NCHW: Tensor | None = None, other_stats: Tensor | None = None
 ) -> Tensor:
     """relu(bn(x) + other), the second summand being normalised too where it has statistics."""
+    return normalise_and_take(x_NCHW, stats, other_NCHW, other_stats, stride=1)[0]
+
+
+def normalise_and_take(
+    x_NCHW: Tensor, stats: Tensor, other_NCHW: Tensor | None, other_stats: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor]:
+    """y = `normalise` and every `stride`-th pixel of each direction of it, y itself where that is all."""
     cutting = cut(x_NCHW)
-    y = torch.empty_like(x_NCHW)
+    n, channels, height, width = x_NCHW.shape
+    y = small = torch.empty_like(x_NCHW)
+    if stride > 1:
+        small = torch.empty(
+            (n, channels, -(-height // stride), -(-width // stride)), dtype=y.dtype, device=y.device,
+            memory_format=torch.channels_last,
+        )  # fmt: skip
     kernels.normalise_kernel[cutting.tiles](
-        x_NCHW, stats, _or(other_NCHW, x_NCHW), _or(other_stats, stats), y, cutting.rows, cutting.channels,
-        OTHER=0 if other_NCHW is None else 1 if other_stats is None else 2,
+        x_NCHW, stats, _or(other_NCHW, x_NCHW), _or(other_stats, stats), y, small,
+        cutting.rows, cutting.channels, *_size(x_NCHW, stride > 1),
+        OTHER=_summand(other_NCHW, other_stats), STRIDE=stride,
         BLOCK_M=cutting.block_m, BLOCK_C=cutting.block_c, num_warps=8,
     )  # fmt: skip
-    return y
+    return y, small
+
+
+def normalise_and_pool(
+    x_NCHW: Tensor, stats: Tensor, other_NCHW: Tensor | None, other_stats: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """y = `normalise` and its mean over pixels, (N, C)."""
+    n, channels, height, width = x_NCHW.shape
+    cutting = cut(x_NCHW, POOLED_TILE)
+    y = torch.empty_like(x_NCHW)
+    mean_NC = torch.empty((n, channels), dtype=y.dtype, device=y.device)
+    kernels.pool_kernel[n, cutting.tiles[1]](
+        x_NCHW, stats, _or(other_NCHW, x_NCHW), _or(other_stats, stats), y, mean_NC, height * width, channels,
+        OTHER=_summand(other_NCHW, other_stats),
+        BLOCK_M=min(cutting.block_m, triton.next_power_of_2(height * width)), BLOCK_C=cutting.block_c,
+        num_warps=4,
+    )  # fmt: skip
+    return y, mean_NC
+
+
+def _summand(other: Tensor | None, other_stats: Tensor | None) -> int:
+    return 0 if other is None else 1 if other_stats is None else 2
+
+
+def _size(x_NCHW: Tensor, needed: bool) -> tuple[int, int]:
+    """Height and width, where a kernel reads them: it is compiled again for another kind of number."""
+    return (x_NCHW.shape[2], x_NCHW.shape[3]) if needed else (0, 0)
 
 
 def new_coefficients(stats: Tensor) -> Tensor:
@@ -123,13 +164,14 @@ def new_coefficients(stats: Tensor) -> Tensor:
 
 
 def gradient_sums(
-    d_NCHW: Tensor, e_NCHW: Tensor | None, x_NCHW: Tensor, stats: Tensor, *, y_NCHW: Tensor | None = None,
-    other_NCHW: Tensor | None = None, other_stats: Tensor | None = None, keep: bool = False,
+    d: Tensor, e_NCHW: Tensor | None, x_NCHW: Tensor, stats: Tensor, *, y_NCHW: Tensor | None = None,
+    other_NCHW: Tensor | None = None, other_stats: Tensor | None = None, keep: bool = False, stride: int = 1,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Coefficients of x, of the second summand where it is normalised, and the gradient behind the rectifier.
 
     Args:
-        d_NCHW, e_NCHW: gradients of y from its uses.
+        d: gradient of y, (N, C, H, W), or of its mean over pixels, (N, C).
+        e_NCHW: gradient of every `stride`-th pixel of y from another use.
         y_NCHW: the output, needed where something was added; otherwise its sign is computed again.
         keep: whether the gradient behind the rectifier is written.
     """
@@ -140,11 +182,13 @@ def gradient_sums(
     others = new_coefficients(stats) if both else None
     sums = torch.empty((programs, 3, cutting.channels), dtype=torch.float32, device=x_NCHW.device)
     g = torch.empty_like(x_NCHW) if keep else None
+    pooled, second = d.ndim == 2, 0 if e_NCHW is None else stride
     kernels.gradient_sums_kernel[programs, columns](
-        d_NCHW, _or(e_NCHW, d_NCHW), _or(y_NCHW, d_NCHW), x_NCHW, stats, coefficients,
-        _or(other_NCHW, x_NCHW), _or(other_stats, stats), _or(others, coefficients), _or(g, d_NCHW), sums,
+        d, _or(e_NCHW, d), _or(y_NCHW, d), x_NCHW, stats, coefficients,
+        _or(other_NCHW, x_NCHW), _or(other_stats, stats), _or(others, coefficients), _or(g, d), sums,
         counter(x_NCHW.device, columns), cutting.rows, cutting.channels, programs,
-        TWO=e_NCHW is not None, STORED=y_NCHW is not None, OTHER=both, KEEP=keep, **GRADIENT.options(cutting),
+        *_size(x_NCHW, pooled or second > 1), POOLED=pooled, SECOND=second, STORED=y_NCHW is not None,
+        OTHER=both, KEEP=keep, **GRADIENT.options(cutting),
     )  # fmt: skip
     return coefficients, others, g
 
@@ -181,29 +225,3 @@ def _input_gradient(
 def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
     """Kernels take a pointer where they read nothing, too."""
     return stand_in if tensor is None else tensor
-
-
-def spread(small_NCHW: Tensor, shape: torch.Size, stride: int) -> Tensor:
-    """Zeros of `shape` with `small` at every `stride`-th pixel: the gradient of taking those."""
-    out = torch.empty(
-        shape, dtype=small_NCHW.dtype, device=small_NCHW.device, memory_format=torch.channels_last
-    )
-    cutting = cut(out)
-    kernels.spread_kernel[cutting.tiles](
-        small_NCHW, out, cutting.rows, cutting.channels, *shape[2:], STRIDE=stride,
-        BLOCK_M=cutting.block_m, BLOCK_C=cutting.block_c, num_warps=8,
-    )  # fmt: skip
-    return out
-
-
-def take(x_NCHW: Tensor, stride: int) -> Tensor:
-    """Every `stride`-th pixel of each direction, which is all that a 1×1 convolution of that stride sees."""
-    n, channels, height, width = x_NCHW.shape
-    shape = (n, channels, -(-height // stride), -(-width // stride))
-    out = torch.empty(shape, dtype=x_NCHW.dtype, device=x_NCHW.device, memory_format=torch.channels_last)
-    cutting = cut(out)
-    kernels.take_kernel[cutting.tiles](
-        x_NCHW, out, cutting.rows, cutting.channels, *shape[2:], height, width, STRIDE=stride,
-        BLOCK_M=cutting.block_m, BLOCK_C=cutting.block_c, num_warps=8,
-    )  # fmt: skip
-    return out

@@ -19,7 +19,8 @@ class _Lowered(torch.autograd.Function):
     def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.like = [(w.dtype, w.stride()) for w in weights]
         low = tuple(torch.empty_like(w, dtype=dtype) for w in weights)
-        torch._foreach_copy_(low, weights)
+        # From the end: what an optimizer has moved last may still be in the cache.
+        torch._foreach_copy_(low[::-1], weights[::-1])
         return low
 
     @staticmethod

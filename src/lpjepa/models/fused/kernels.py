@@ -109,16 +109,22 @@ def statistics_kernel(
 
 
 @triton.jit
-def normalise_kernel(
-    x_ptr, stats_ptr, other_ptr, other_stats_ptr, y_ptr, rows, channels,
-    OTHER: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """y = relu(bn(x) + other); other: nothing (0), a tensor (1) or another one normalised (2)."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    inside = c < channels
-    there = (m < rows)[:, None] & inside[None, :]
-    at = m.to(tl.int64)[:, None] * channels + c[None, :]
+def _taken(m, height, width, STRIDE: tl.constexpr):
+    """The row of pixel m among every STRIDE-th of each direction, and whether it is one of those."""
+    line = m // width
+    n = line // height
+    y, x = line - n * height, m - line * width  # without the divisions that remainders are
+    small_height = (height + STRIDE - 1) // STRIDE
+    small_width = (width + STRIDE - 1) // STRIDE
+    row = (n * small_height + y // STRIDE) * small_width + x // STRIDE
+    return row.to(tl.int64), (y % STRIDE == 0) & (x % STRIDE == 0)
+
+
+@triton.jit
+def _rectified(
+    x_ptr, stats_ptr, other_ptr, other_stats_ptr, at, there, c, inside, channels, OTHER: tl.constexpr
+):
+    """relu(bn(x) + other); other: nothing (0), a tensor (1) or another one normalised (2)."""
     scale = tl.load(stats_ptr + 2 * channels + c, inside, 0.0)
     offset = tl.load(stats_ptr + 3 * channels + c, inside, 0.0)
     y = tl.load(x_ptr + at, there, 0.0).to(tl.float32) * scale[None, :] + offset[None, :]
@@ -129,17 +135,75 @@ def normalise_kernel(
             offset = tl.load(other_stats_ptr + 3 * channels + c, inside, 0.0)
             other = other * scale[None, :] + offset[None, :]
         y += other
-    tl.store(y_ptr + at, tl.where(y < 0.0, 0.0, y).to(y_ptr.dtype.element_ty), there)
+    return tl.where(y < 0.0, 0.0, y)
 
 
 @triton.jit
-def _through_relu(
-    d_ptr, e_ptr, y_ptr, x, stats_ptr, at, there, c, inside, channels, TWO: tl.constexpr, STORED: tl.constexpr
+def normalise_kernel(
+    x_ptr, stats_ptr, other_ptr, other_stats_ptr, y_ptr, small_ptr, rows, channels, height, width,
+    OTHER: tl.constexpr, STRIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """y as `_rectified` says and, with a STRIDE above 1, small = every STRIDE-th pixel of y."""
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = c < channels
+    there = (m < rows)[:, None] & inside[None, :]
+    at = m.to(tl.int64)[:, None] * channels + c[None, :]
+    y = _rectified(x_ptr, stats_ptr, other_ptr, other_stats_ptr, at, there, c, inside, channels, OTHER)
+    y = y.to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + at, y, there)
+    if STRIDE > 1:
+        row, taken = _taken(m, height, width, STRIDE)
+        tl.store(small_ptr + row[:, None] * channels + c[None, :], y, there & taken[:, None])
+
+
+@triton.jit
+def pool_kernel(
+    x_ptr, stats_ptr, other_ptr, other_stats_ptr, y_ptr, mean_ptr, pixels, channels,
+    OTHER: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """y as `_rectified` says, and its mean over the pixels of one image."""
+    n = tl.program_id(0)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = c < channels
+    total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    for start in range(0, pixels, BLOCK_M):
+        m = start + tl.arange(0, BLOCK_M)
+        there = (m < pixels)[:, None] & inside[None, :]
+        at = (n.to(tl.int64) * pixels + m)[:, None] * channels + c[None, :]
+        y = _rectified(x_ptr, stats_ptr, other_ptr, other_stats_ptr, at, there, c, inside, channels, OTHER)
+        tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), there)
+        total += tl.where(there, y, 0.0)
+    mean = tl.sum(total, 0) / pixels
+    tl.store(mean_ptr + n.to(tl.int64) * channels + c, mean.to(mean_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _gradient(
+    d_ptr, e_ptr, m, at, there, c, channels, height, width, POOLED: tl.constexpr, SECOND: tl.constexpr
 ):
-    """The gradient behind the rectifier: (d + e) where y > 0, y being stored or computed again from x."""
-    g = tl.load(d_ptr + at, there, 0.0).to(tl.float32)
-    if TWO:
+    """d + e, the gradients of y from its uses. d: that of y or, if POOLED, of its mean over each image.
+
+    e: there is none (0), that of y (1) or of every SECOND-th pixel of y.
+    """
+    if POOLED:
+        image = (m // (height * width)).to(tl.int64)
+        g = tl.load(d_ptr + image[:, None] * channels + c[None, :], there, 0.0).to(tl.float32)
+        g *= 1.0 / (height * width)
+    else:
+        g = tl.load(d_ptr + at, there, 0.0).to(tl.float32)
+    if SECOND == 1:
         g += tl.load(e_ptr + at, there, 0.0).to(tl.float32)
+    if SECOND > 1:
+        row, taken = _taken(m, height, width, SECOND)
+        taken = there & taken[:, None]
+        g += tl.load(e_ptr + row[:, None] * channels + c[None, :], taken, 0.0).to(tl.float32)
+    return g
+
+
+@triton.jit
+def _through_relu(g, y_ptr, x, stats_ptr, at, there, c, inside, channels, STORED: tl.constexpr):
+    """The gradient behind the rectifier: g where y > 0, y being stored or computed again from x."""
     if STORED:
         active = tl.load(y_ptr + at, there, 0.0) > 0.0
     else:
@@ -170,13 +234,13 @@ def _finish_gradient(total_g, total_gx, c, inside, channels, stats_ptr, coeffici
 def gradient_sums_kernel(
     d_ptr, e_ptr, y_ptr, x_ptr, stats_ptr, coefficients_ptr,
     other_ptr, other_stats_ptr, other_coefficients_ptr, g_ptr, sums_ptr, counter_ptr,
-    rows, channels, programs,
-    TWO: tl.constexpr, STORED: tl.constexpr, OTHER: tl.constexpr, KEEP: tl.constexpr,
+    rows, channels, programs, height, width,
+    POOLED: tl.constexpr, SECOND: tl.constexpr, STORED: tl.constexpr, OTHER: tl.constexpr, KEEP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Sums that the gradients of y = relu(bn(x) + ...) need, and the gradient behind the rectifier if KEEP.
 
-    d, e: gradients of y from its one or two uses. OTHER: the second summand was normalised too.
+    d, e: see `_gradient`. OTHER: the second summand was normalised too.
     coefficients: gradients of weight and bias, then a, b, c (see `_finish_gradient`).
     """
     p = tl.program_id(0)
@@ -191,7 +255,8 @@ def gradient_sums_kernel(
         there = (m < rows)[:, None] & inside[None, :]
         at = m.to(tl.int64)[:, None] * channels + c[None, :]
         x = tl.load(x_ptr + at, there, 0.0).to(tl.float32)
-        g = _through_relu(d_ptr, e_ptr, y_ptr, x, stats_ptr, at, there, c, inside, channels, TWO, STORED)
+        g = _gradient(d_ptr, e_ptr, m, at, there, c, channels, height, width, POOLED, SECOND)
+        g = _through_relu(g, y_ptr, x, stats_ptr, at, there, c, inside, channels, STORED)
         if KEEP:
             rounded = g.to(g_ptr.dtype.element_ty)
             tl.store(g_ptr + at, rounded, there)
@@ -239,49 +304,12 @@ def input_gradient_kernel(
     there = (m < rows)[:, None] & inside[None, :]
     at = m.to(tl.int64)[:, None] * channels + c[None, :]
     x = tl.load(x_ptr + at, there, 0.0).to(tl.float32)
+    g = tl.load(d_ptr + at, there, 0.0).to(tl.float32)
     if RELU:
-        g = _through_relu(d_ptr, d_ptr, d_ptr, x, stats_ptr, at, there, c, inside, channels, False, False)
-    else:
-        g = tl.load(d_ptr + at, there, 0.0).to(tl.float32)
+        g = _through_relu(g, d_ptr, x, stats_ptr, at, there, c, inside, channels, False)
     dx = _affine(g, x, coefficients_ptr, c, inside, channels)
     tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), there)
     if OTHER:
         other = tl.load(other_ptr + at, there, 0.0).to(tl.float32)
         dother = _affine(g, other, other_coefficients_ptr, c, inside, channels)
         tl.store(dother_ptr + at, dother.to(dother_ptr.dtype.element_ty), there)
-
-
-@triton.jit
-def spread_kernel(
-    small_ptr, out_ptr, rows, channels, height, width, STRIDE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """out at every STRIDE-th pixel of each direction is `small`, zero elsewhere."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    there = (m < rows)[:, None] & (c < channels)[None, :]
-    line = m // width
-    n, y, x = line // height, line % height, m % width
-    seen = (y % STRIDE == 0) & (x % STRIDE == 0)
-    small_height = (height + STRIDE - 1) // STRIDE
-    small_width = (width + STRIDE - 1) // STRIDE
-    source = (n * small_height + y // STRIDE) * small_width + x // STRIDE
-    at = source.to(tl.int64)[:, None] * channels + c[None, :]
-    value = tl.load(small_ptr + at, there & seen[:, None], 0.0)
-    tl.store(out_ptr + m.to(tl.int64)[:, None] * channels + c[None, :], value, there)
-
-
-@triton.jit
-def take_kernel(
-    x_ptr, small_ptr, rows, channels, height, width, full_height, full_width, STRIDE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """small = every STRIDE-th pixel of each direction. rows, height, width: those of small."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    there = (m < rows)[:, None] & (c < channels)[None, :]
-    line = m // width
-    n, y, x = line // height, line % height, m % width
-    source = (n * full_height + y * STRIDE) * full_width + x * STRIDE
-    value = tl.load(x_ptr + source.to(tl.int64)[:, None] * channels + c[None, :], there)
-    tl.store(small_ptr + m.to(tl.int64)[:, None] * channels + c[None, :], value, there)

@@ -23,3 +23,8 @@ class Unit(NamedTuple):
     @property
     def layers(self) -> tuple[Layer, ...]:
         return self.branch if self.shortcut is None else (*self.branch, self.shortcut)
+
+    @property
+    def stride(self) -> int:
+        """Of the pixels of the input that the shortcut sees."""
+        return 1 if self.shortcut is None else self.shortcut.conv.stride[0]

@@ -1,9 +1,11 @@
 """One residual unit, relu(branch(x) + shortcut(x)), with its gradient written out.
 
 The branch is a chain of convolutions, each normalised and all but the last rectified; the shortcut is the
-input itself or a normalised convolution of it. The unit takes its input twice and gives its output twice, the
-same tensor each time: the gradients of the two uses then meet in the kernel that reads them, not in an
-addition of their own.
+input itself or a normalised 1×1 convolution of some of its pixels. The unit takes its input twice, for the
+branch and for the shortcut, and gives its output twice: the gradients of the two uses then meet in the kernel
+that reads them, not in an addition of their own. Where the next shortcut sees every second pixel of each
+direction, just those are given to it, and the last unit can give the mean over pixels instead: such gradients
+are read as they are, too, and never written as a map.
 """
 
 from __future__ import annotations
@@ -17,20 +19,34 @@ from torch.autograd.function import once_differentiable
 from lpjepa.models.fused import batch_norm
 from lpjepa.models.fused.layers import Unit
 
+_POOLED = 0  # instead of a stride: the mean of all pixels
 _DGRAD, _WGRAD = (True, False, False), (False, True, False)
 
 
-def residual(unit: Unit, main: Tensor, skip: Tensor, kernels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The unit's output, twice. `kernels`: those of its convolutions, in the order of `unit.layers`."""
-    norms = [parameter for layer in unit.layers for parameter in (layer.bn.weight, layer.bn.bias)]
-    return _Residual.apply(unit, main, skip, *kernels, *norms)
+def residual(
+    unit: Unit, main: Tensor, skip: Tensor, kernels: list[Tensor], stride: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The unit's output, and every `stride`-th pixel of it: what the next unit takes as `main` and `skip`.
+
+    `kernels`: those of the unit's convolutions, in the order of `unit.layers`.
+    """
+    return _Residual.apply(unit, stride, main, skip, *kernels, *_norms(unit))
+
+
+def pooled_residual(unit: Unit, main: Tensor, skip: Tensor, kernels: list[Tensor]) -> Tensor:
+    """The mean over pixels of the unit's output, (N, C)."""
+    return _Residual.apply(unit, _POOLED, main, skip, *kernels, *_norms(unit))
+
+
+def _norms(unit: Unit) -> list[Tensor]:
+    return [parameter for layer in unit.layers for parameter in (layer.bn.weight, layer.bn.bias)]
 
 
 class _Residual(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, unit: Unit, main: Tensor, skip: Tensor, *parameters: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, unit: Unit, stride: int, main: Tensor, skip: Tensor, *parameters: Tensor
+    ) -> Tensor | tuple[Tensor, Tensor]:
         kernels = parameters[: len(unit.layers)]
         x, saved = main, []
         for i, layer in enumerate(unit.branch):
@@ -39,19 +55,21 @@ class _Residual(torch.autograd.Function):
             saved += [x, a, stats]
             if i + 1 < len(unit.branch):
                 x = batch_norm.normalise(a, stats)
-        if unit.shortcut is None:
-            y = batch_norm.normalise(a, stats, skip)
+        b, b_stats = skip, None
+        if unit.shortcut is not None:
+            b = product(skip, kernels[-1])
+            b_stats = batch_norm.statistics(b, unit.shortcut.bn)
+            saved += [skip, b, b_stats]
+        if stride == _POOLED:
+            y, second = batch_norm.normalise_and_pool(a, stats, b, b_stats)
         else:
-            conv, bn = unit.shortcut
-            pixels = skip if conv.stride == (1, 1) else batch_norm.take(skip, conv.stride[0])
-            b = product(pixels, kernels[-1])
-            b_stats = batch_norm.statistics(b, bn)
-            saved += [pixels, b, b_stats]
-            y = batch_norm.normalise(a, stats, b, b_stats)
-        ctx.unit, ctx.skip_shape = unit, skip.shape
+            y, second = batch_norm.normalise_and_take(a, stats, b, b_stats, stride)
+        ctx.unit, ctx.stride = unit, stride
         ctx.save_for_backward(y, *saved, *kernels)
         ctx.set_materialize_grads(False)
-        return y, y.detach()
+        if stride == _POOLED:
+            return second
+        return y, second.detach() if stride == 1 else second
 
     @staticmethod
     @once_differentiable
@@ -61,22 +79,26 @@ class _Residual(torch.autograd.Function):
         y, *rest = ctx.saved_tensors
         saved, kernels = rest[: 3 * layers], rest[3 * layers :]
         triples = [saved[3 * i : 3 * i + 3] for i in range(layers)]
+        if ctx.stride > 1 and gradients[0] is None and gradients[1] is not None:
+            gradients = (torch.zeros_like(y), gradients[1])  # only a gradient of all pixels can be the first
         d, e = _present(gradients)
         if d is None:
-            return (None,) * (3 + 3 * layers)
+            return (None,) * (4 + 3 * layers)
         dkernels: list[Tensor] = [y] * layers
         dnorms: list[Tensor] = [y] * (2 * layers)
 
         x, a, stats = triples[len(unit.branch) - 1]
         if unit.shortcut is None:
-            coefficients, _, g = batch_norm.gradient_sums(d, e, a, stats, y_NCHW=y, keep=True)
+            coefficients, _, g = batch_norm.gradient_sums(
+                d, e, a, stats, y_NCHW=y, keep=True, stride=ctx.stride
+            )
             assert g is not None
             da, _ = batch_norm.summand_gradients(g, a, coefficients)
             dskip = g
         else:
             pixels, b, b_stats = triples[-1]
             coefficients, others, g = batch_norm.gradient_sums(
-                d, e, a, stats, y_NCHW=y, other_NCHW=b, other_stats=b_stats, keep=True
+                d, e, a, stats, y_NCHW=y, other_NCHW=b, other_stats=b_stats, keep=True, stride=ctx.stride
             )
             assert g is not None
             assert others is not None
@@ -85,8 +107,6 @@ class _Residual(torch.autograd.Function):
             dnorms[-2:] = others[0], others[1]
             dkernels[-1] = rows(db).mT.mm(rows(pixels)).view_as(kernels[-1])
             dskip = product_gradient(db, kernels[-1])
-            if unit.shortcut.conv.stride != (1, 1):
-                dskip = batch_norm.spread(dskip, ctx.skip_shape, unit.shortcut.conv.stride[0])
         for i in reversed(range(len(unit.branch))):
             x, a, stats = triples[i]
             if i + 1 < len(unit.branch):
@@ -96,7 +116,7 @@ class _Residual(torch.autograd.Function):
             conv = unit.branch[i].conv
             dkernels[i] = convolve_backward(da, x, kernels[i], conv, _WGRAD)[1]
             da = convolve_backward(da, x, kernels[i], conv, _DGRAD)[0]
-        return (None, da, dskip, *dkernels, *dnorms)
+        return (None, None, da, dskip, *dkernels, *dnorms)
 
 
 def rectified_norm(bn: nn.BatchNorm2d, x_NCHW: Tensor) -> Tensor:
@@ -121,8 +141,9 @@ class _RectifiedNorm(torch.autograd.Function):
 
 
 def _present(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients that came, first ones first, in the memory format of the activations."""
-    there = [g.contiguous(memory_format=torch.channels_last) for g in gradients if g is not None]
+    """The gradients that came, first ones first, in the memory format of the activations or their means."""
+    formats = {2: torch.contiguous_format, 4: torch.channels_last}
+    there = [g.contiguous(memory_format=formats[g.ndim]) for g in gradients if g is not None]
     first, second = [*there, None, None][:2]
     return first, second
 

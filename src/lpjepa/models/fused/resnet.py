@@ -16,16 +16,23 @@ from lpjepa.models.fused.layers import Layer, Unit
 from lpjepa.models.stem_conv import StemConv
 
 declare_missing_ops()
+from timm.layers.adaptive_avgmax_pool import SelectAdaptivePool2d  # noqa: E402
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet  # noqa: E402
 
 
 class FusedResNet(ResNet):
     """A timm ResNet whose training step on a GPU runs on the kernels of this package where they apply."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        units, dtype = _fused_way(self, x) if pools_by_mean(self) else (None, None)
+        if units is None:
+            return super().forward(x)
+        pooled_NC = fused_features(self, units, x, dtype, pooled=True)
+        return self.fc(pooled_NC)
+
     def forward_features(self, x: Tensor) -> Tensor:
-        dtype = _dtype_of_training(self, x)
-        units = None if dtype is None or _is_watched(self) else plan(self)
-        if dtype is None or units is None or not _normalises_by_batch(self, units):
+        units, dtype = _fused_way(self, x)
+        if units is None:
             return super().forward_features(x)
         return fused_features(self, units, x, dtype)
 
@@ -34,6 +41,27 @@ def fuse(encoder: nn.Module) -> None:
     """Let a timm ResNet of plain blocks take the fused way. Parameters, buffers and names stay."""
     if type(encoder) is ResNet and plan(encoder) is not None:
         encoder.__class__ = FusedResNet
+
+
+def _fused_way(encoder: Any, x: Tensor) -> tuple[list[Unit] | None, Any]:
+    """The units and the type for `fused_features`; no units where these images must go timm's way."""
+    dtype = _dtype_of_training(encoder, x)
+    units = None if dtype is None or _is_watched(encoder) else plan(encoder)
+    if units is None or not _normalises_by_batch(encoder, units):
+        return None, None
+    return units, dtype
+
+
+def pools_by_mean(encoder: Any) -> bool:
+    """Whether features are the mean of the last map's pixels, (N, C), and nothing else."""
+    pool = encoder.global_pool
+    return (
+        type(pool) is SelectAdaptivePool2d
+        and type(pool.pool) is nn.AdaptiveAvgPool2d
+        and pool.pool.output_size in (1, (1, 1))
+        and type(pool.flatten) is nn.Flatten
+        and not encoder.drop_rate
+    )
 
 
 def _dtype_of_training(encoder: nn.Module, x: Tensor) -> torch.dtype | None:
@@ -71,11 +99,12 @@ def _triton_is_there() -> bool:
 def plan(encoder: Any) -> list[Unit] | None:
     """The residual units of a ResNet, or None where one has parts that are not fused."""
     stages = (encoder.layer1, encoder.layer2, encoder.layer3, encoder.layer4)
-    units = [_unit(block) for stage in stages for block in stage]
+    found = [_unit(block) for stage in stages for block in stage]
+    units = [unit for unit in found if unit is not None]
     stem = _is_plain_convolution(encoder.conv1) and _is_plain(encoder.bn1) and type(encoder.act1) is nn.ReLU
-    if not stem or encoder.grad_checkpointing or any(unit is None for unit in units):
+    if not stem or encoder.grad_checkpointing or len(units) < len(found):
         return None
-    return units  # type: ignore[return-value]
+    return units if units[0].stride == 1 else None  # what comes before units gives all of its pixels
 
 
 def _unit(block: Any) -> Unit | None:
@@ -125,10 +154,12 @@ def _is_plain(bn: nn.Module) -> bool:
 
 
 @torch.compiler.disable
-def fused_features(encoder: Any, units: list[Unit], images: Tensor, dtype: torch.dtype) -> Tensor:
-    """The last feature map of a ResNet, in `dtype`, with gradients of its parameters."""
+def fused_features(
+    encoder: Any, units: list[Unit], images: Tensor, dtype: torch.dtype, pooled: bool = False
+) -> Tensor:
+    """The last feature map of a ResNet or its mean over pixels, in `dtype`, with gradients of parameters."""
     from lpjepa.models.fused.casting import lowered
-    from lpjepa.models.fused.residual import rectified_norm, residual
+    from lpjepa.models.fused.residual import pooled_residual, rectified_norm, residual
     from lpjepa.models.fused.stem import applies, stem
 
     with torch.no_grad():
@@ -142,6 +173,8 @@ def fused_features(encoder: Any, units: list[Unit], images: Tensor, dtype: torch
         main = skip = rectified_norm(encoder.bn1, encoder.conv1(images))
     if not isinstance(encoder.maxpool, nn.Identity):
         main = skip = encoder.maxpool(main).contiguous(memory_format=torch.channels_last)
-    for unit in units:
-        main, skip = residual(unit, main, skip, [next(kernels) for _ in unit.layers])
-    return main
+    *others, last = units
+    for unit, following in zip(others, units[1:]):
+        main, skip = residual(unit, main, skip, [next(kernels) for _ in unit.layers], following.stride)
+    ending = (last, main, skip, list(kernels))
+    return pooled_residual(*ending) if pooled else residual(*ending)[0]

@@ -15,6 +15,7 @@ from lpjepa.models.fused.residual import _present
 
 _FORWARD = batch_norm.Summing(256, 4096, 4, 3)
 _BACKWARD = batch_norm.Summing(264, 2048, 4, 3)
+_PARTS = 512  # sums of programs that are read at a time: all, so that memory is waited for once
 
 
 def stem(layer: Layer, images_NCHW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -88,11 +89,14 @@ class _Stem(torch.autograd.Function):
         stem_kernels.stem_gradient_kernel[programs, columns](
             d, d if e is None else e, a, stats, coefficients, images, partial,
             cutting.rows, cutting.channels, programs, height, width, *images.stride(),
-            TWO=e is not None, **constants, BLOCK_M=cutting.block_m, BLOCK_C=cutting.block_c,
+            SECOND=0 if e is None else 1, **constants, BLOCK_M=cutting.block_m, BLOCK_C=cutting.block_c,
             STAGES=_BACKWARD.stages, num_warps=_BACKWARD.warps,
         )  # fmt: skip
-        dkernel_KC = partial.sum(0)[: 9 * inputs]
-        dkernel = dkernel_KC.mT.unflatten(1, (inputs, 3, 3)).to(kernel.dtype)
+        dkernel = torch.empty_like(kernel)
+        stem_kernels.stem_total_kernel[9 * inputs, triton.cdiv(cutting.channels, 16)](
+            partial, dkernel, cutting.channels, programs, *dkernel.stride(),
+            TAPS=constants["TAPS"], BLOCK_P=_PARTS, BLOCK_C=16, num_warps=8,
+        )  # fmt: skip
         return None, None, None, dkernel, coefficients[0], coefficients[1]
 
 

@@ -13,6 +13,7 @@ import triton.language as tl
 from lpjepa.models.fused.kernels import (
     _affine,
     _finish_statistics,
+    _gradient,
     _is_last,
     _parameters,
     _through_relu,
@@ -84,7 +85,7 @@ def stem_kernel(
 def stem_gradient_kernel(
     d_ptr, e_ptr, x_ptr, stats_ptr, coefficients_ptr, image_ptr, partial_ptr,
     rows, channels, programs, height, width, stride_n, stride_c, stride_h, stride_w,
-    TWO: tl.constexpr, INPUTS: tl.constexpr, TAPS: tl.constexpr, PRECISION: tl.constexpr,
+    SECOND: tl.constexpr, INPUTS: tl.constexpr, TAPS: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the convolution's kernel, (programs, TAPS, channels) to be summed over programs."""
@@ -99,7 +100,8 @@ def stem_gradient_kernel(
         there = (m < rows)[:, None] & inside[None, :]
         at = m.to(tl.int64)[:, None] * channels + c[None, :]
         x = tl.load(x_ptr + at, there, 0.0).to(tl.float32)
-        g = _through_relu(d_ptr, e_ptr, d_ptr, x, stats_ptr, at, there, c, inside, channels, TWO, False)
+        g = _gradient(d_ptr, e_ptr, m, at, there, c, channels, height, width, False, SECOND)
+        g = _through_relu(g, d_ptr, x, stats_ptr, at, there, c, inside, channels, False)
         dx = tl.where(there, _affine(g, x, coefficients_ptr, c, inside, channels), 0.0)
         tile = _neighbours(
             image_ptr, m, rows, height, width, stride_n, stride_c, stride_h, stride_w, k, INPUTS
@@ -107,3 +109,21 @@ def stem_gradient_kernel(
         total += tl.dot(tl.trans(tile.to(dtype)), dx.to(dtype), input_precision=PRECISION)
     at = p * TAPS * channels + k[:, None] * channels + c[None, :]
     tl.store(partial_ptr + at, total, inside[None, :] & (k < TAPS)[:, None])
+
+
+@triton.jit
+def stem_total_kernel(
+    partial_ptr, out_ptr, channels, programs, kernel_o, kernel_i, kernel_h, kernel_w,
+    TAPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """One tap of the kernel's gradient, in the layout of the kernel: the sum of what all programs left."""
+    k = tl.program_id(0)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = c < channels
+    total = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    for start in range(0, programs, BLOCK_P):
+        p = start + tl.arange(0, BLOCK_P)
+        there = (p < programs)[:, None] & inside[None, :]
+        total += tl.load(partial_ptr + (p[:, None] * TAPS + k) * channels + c[None, :], there, 0.0)
+    tap = (k // 9) * kernel_i + (k % 9 // 3) * kernel_h + (k % 3) * kernel_w
+    tl.store(out_ptr + c * kernel_o + tap, tl.sum(total, 0), inside)
