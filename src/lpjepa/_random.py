@@ -23,6 +23,7 @@ from torch import Generator, Tensor, nn
 from torch.distributions import Distribution
 
 from lpjepa import _philox
+from lpjepa._operators import unobserved
 
 # Streams of one step's seed. Direction kinds take one stream a block, so each kind gets a range of its own.
 TARGET_STREAM = 1 << 40
@@ -69,9 +70,12 @@ class CounterSeed(nn.Module):
         if generator is not None:
             drawn = torch.randint(_POSITIVE, (), generator=generator, device=generator.device)
             return drawn.to(device)
-        if self.counter.device != torch.device(device):
-            self.seed, self.counter = self.seed.to(device), self.counter.to(device)
-        return _next_key(self.seed, self.counter)
+        seed, counter = self.seed, self.counter
+        if counter.device != torch.device(device):
+            seed, counter = seed.to(device), counter.to(device)
+            self.seed, self.counter = seed, counter
+        draw = _next_key_on_gpu if _direct(seed) else _next_key
+        return draw(seed, counter)
 
     def extra_repr(self) -> str:
         return "seed and counter are buffers"
@@ -112,8 +116,11 @@ def sample_target(
     from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
 
     if isinstance(target, (RectifiedGeneralizedGaussian, GeneralizedGaussian)):
+        parameters = (target.loc, target.scale, target.p)
         rectified = isinstance(target, RectifiedGeneralizedGaussian)
-        loc, scale, p = (t.detach() for t in (target.loc, target.scale, target.p))
+        if _direct(seed):
+            return _generalized_gaussian_on_gpu(seed, *parameters, rectified, shape, stream, dtype)
+        loc, scale, p = (parameter.detach() for parameter in parameters)
         return _generalized_gaussian(seed, loc, scale, p, rectified, shape, stream, dtype)
     exact = dtype if dtype == torch.float64 else torch.float32
     try:
@@ -160,7 +167,7 @@ def _(seed: Tensor, counter: Tensor) -> Tensor:
 
 
 @_next_key.register_kernel("cuda")
-def _(seed: Tensor, counter: Tensor) -> Tensor:
+def _next_key_on_gpu(seed: Tensor, counter: Tensor) -> Tensor:
     kernels = _kernels()
     if kernels is not None:
         # One launch instead of a dozen for two rounds of integer arithmetic.
@@ -263,7 +270,7 @@ def _(
 
 
 @_generalized_gaussian.register_kernel("cuda")
-def _(
+def _generalized_gaussian_on_gpu(
     seed: Tensor,
     loc: Tensor,
     scale: Tensor,
@@ -273,11 +280,20 @@ def _(
     stream: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    loc, scale, p = (on_device(parameter, seed.device) for parameter in (loc, scale, p))
-    kernels = _kernels()
+    parameters, kernels = (loc, scale, p), _kernels()
+    on_host = all(parameter.device.type == "cpu" and parameter.numel() == 1 for parameter in parameters)
+    if kernels is not None and on_host and dtype != torch.float64:
+        numbers = [parameter.item() for parameter in parameters]
+        return kernels.generalized_gaussian(seed, *numbers, rectified, tuple(shape), stream, dtype)
+    loc, scale, p = (on_device(parameter.detach(), seed.device) for parameter in parameters)
     if kernels is not None:
         return kernels.generalized_gaussian(seed, loc, scale, p, rectified, tuple(shape), stream, dtype)
     return _philox.generalized_gaussian(mix(seed, stream), loc, scale, p, rectified, tuple(shape), dtype)
+
+
+def _direct(seed: Tensor) -> bool:
+    """Whether a draw may be called as a function: as an operator it would take several times as long."""
+    return seed.is_cuda and unobserved(seed)
 
 
 def _keyed(seed: Tensor, stream: int) -> Generator:

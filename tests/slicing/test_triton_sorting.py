@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("triton")
 
 from lpjepa.slicing import _triton
-from lpjepa.slicing._triton import layout
+from lpjepa.slicing._triton import layout, matching
 from lpjepa.slicing._triton.layout import Layout
 from lpjepa.slicing._triton.sorting import wasserstein2_kernel
 
@@ -126,19 +126,28 @@ def drawn_gradient(seed):
     return _triton.random_wasserstein2(z, y, torch.tensor(seed, device=DEVICE), 0, 5, 1.0, True)
 
 
-def test_chunks_of_slices_add_up(monkeypatch):
+@pytest.fixture
+def replanned():
+    """Plans are kept by shape, and those of a layout that a test changed must not be."""
+    yield matching._wasserstein2_plan.cache_clear
+    matching._wasserstein2_plan.cache_clear()
+
+
+def test_chunks_of_slices_add_up(monkeypatch, replanned):
     value, gradient = drawn_gradient(11)
     monkeypatch.setattr(Layout, "chunk", 2)
+    replanned()
     by_chunks = drawn_gradient(11)
     torch.testing.assert_close(by_chunks[0], value, rtol=1e-6, atol=0)
     torch.testing.assert_close(by_chunks[1], gradient, rtol=1e-5, atol=1e-6)
 
 
-def test_one_view_at_a_time_and_larger_blocks_change_nothing(monkeypatch):
+def test_one_view_at_a_time_and_larger_blocks_change_nothing(monkeypatch, replanned):
     """What large shapes take, at a small one."""
     value, gradient = drawn_gradient(12)
     monkeypatch.setattr(layout, "ENOUGH_BLOCKS", 1)
     monkeypatch.setattr(Layout, "chunk", 3)
+    replanned()
     assert Layout(2, 20, 12, 5, sides=2).group == 1
     by_view = drawn_gradient(12)
     torch.testing.assert_close(by_view[0], value, rtol=1e-6, atol=0)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lpjepa.slicing import _backend
-from lpjepa.slicing.matching import sum_over_slices, wants_gradient, with_gradient
+from lpjepa.slicing.matching import matched, sum_over_slices, with_gradient
 
 # Elements of the largest temporary, about 16 MB in float32: slices are processed in chunks that respect it.
 _LARGEST_TEMPORARY = 2**22
@@ -51,10 +51,10 @@ def drawn_epps_pulley(
 
     None where there is no such kernel. Its directions are rounded to 16 bits.
     """
-    if hi == lo or _backend.choose_epps_pulley(z_VND) is None:
+    kernel = None if hi == lo else _backend.choose_epps_pulley(z_VND)
+    if kernel is None:
         return None
-    value, gradient = _drawn(z_VND.detach(), seed, lo, hi, weight, t_max, num_points, wants_gradient(z_VND))
-    return with_gradient(z_VND, value, gradient)
+    return matched(kernel, _drawn, z_VND, seed, lo, hi, weight, t_max, num_points)
 
 
 @torch.library.custom_op(

@@ -2,11 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from lpjepa._collectives import sum_over_ranks
-from lpjepa.losses._objective import Matching, Objective, check_weight, pair_invariance
+from lpjepa.losses._objective import Matching, Objective, check_weight, pair_invariance, sum_parts
 
 
 class JointEmbeddingParts(NamedTuple):
@@ -33,7 +31,7 @@ class JointEmbedding(Objective):
     def _components(self, z_VND: Tensor, sizes: list[int], **randomness: Any) -> JointEmbeddingParts:
         invariance = self._invariance(z_VND, sum(sizes))
         matching = self.regularizer._share(z_VND, sizes, **randomness).loss
-        invariance, matching = sum_over_ranks(torch.stack([invariance, matching])).unbind()
+        invariance, matching = sum_parts(invariance, matching)
         loss = self.invariance_weight * invariance + self.matching_weight * matching
         return JointEmbeddingParts(loss, invariance, matching)
 

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lpjepa._collectives import batch_sizes, sum_over_ranks
+from lpjepa._collectives import batch_sizes, sum_over_ranks, world
 
 
 class Objective(nn.Module):
@@ -51,7 +52,7 @@ class Objective(nn.Module):
                 f"features: the batch has {sum(sizes)} sample(s), and a distribution over samples needs at "
                 "least two; use a larger batch or drop the last, incomplete one."
             )
-        with torch.autocast(z_VND.device.type, enabled=False):
+        with without_autocast(z_VND.device.type):
             return self._components(
                 z_VND, sizes, projections=projections, target_samples=target_samples, generator=generator
             )
@@ -68,7 +69,7 @@ class Matching(Objective):
 
     def _components(self, z_VND: Tensor, sizes: list[int], **randomness: Any) -> Any:
         share = self._share(z_VND, sizes, **randomness)
-        return type(share)(*sum_over_ranks(torch.stack(share)).unbind())
+        return type(share)(*sum_parts(*share))
 
     def _share(
         self,
@@ -108,6 +109,20 @@ def stack_views(views: Sequence[Tensor], fewest: int, name: str = "features") ->
         raise ValueError(f"{name} must have at least one dimension, got shape {tuple(z_VND.shape)}.")
     check_finite(z_VND, name)
     return z_VND
+
+
+def sum_parts(*shares: Tensor) -> tuple[Tensor, ...]:
+    """The parts of a loss from this rank's shares of them, by one message."""
+    if world()[1] == 1:
+        return shares
+    return sum_over_ranks(torch.stack(shares)).unbind()
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Switches autocast off where it is on; to enter and leave its context takes as long as a kernel."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def check_finite(x: Tensor, name: str) -> None:

@@ -127,10 +127,9 @@ class RDMReg(Matching):
             slices = self._given(all_VND, seed, projections, target_samples)
         else:
             slices = self._drawn(all_VND, seed, target_samples)
-        if self.axes_weight:
-            axes = self._axes(all_VND, "wasserstein2")
-        else:
-            axes = torch.zeros_like(slices)
+        if not self.axes_weight:
+            return RDMRegParts(slices, slices, torch.zeros_like(slices))
+        axes = self._axes(all_VND, "wasserstein2")
         return RDMRegParts(slices + self.axes_weight * axes, slices, axes)
 
     def _given(
@@ -158,12 +157,13 @@ class RDMReg(Matching):
         _, N, D = all_VND.shape
         plan, coordinate_count = self.directions.without_axes(N, D)
         total = plan.num_slices + coordinate_count
-        value = all_VND.new_zeros(())
         lo, hi = share(plan.num_slices)
-        if plan.num_slices and self.target_quantiles == "exact":
+        if plan.num_slices == 0:
+            value = all_VND.new_zeros(())
+        elif self.target_quantiles == "exact":
             c, weight = plan.draw(all_VND, seed, lo, hi)
             value = gaussian_discrepancy(all_VND, c, self.target, weight_VK=weight)
-        elif plan.num_slices:
+        else:
             y_VMD = self._target_samples(all_VND, seed, target_samples)
             value = planned_discrepancy(all_VND, y_VMD, plan, seed, lo, hi, self.discrepancy, self.precision)
         if coordinate_count == 0:

@@ -55,7 +55,7 @@ def checked_directions(
     if not c.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor; got {c.dtype}: convert it with .float().")
     _constant(c, name)
-    _same_device(c, z_VND, name)
+    check_device(c, z_VND, name)
     if _values_readable(c):
         norms = torch.linalg.vector_norm(c, dim=-1, dtype=torch.promote_types(c.dtype, torch.float32))
         fine = (norms - 1).abs() <= _NORM_TOLERANCE
@@ -89,7 +89,7 @@ def checked_target_samples(y: Tensor, z_VND: Tensor, name: str = "target_samples
     if not y.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor; got {y.dtype}: convert it with .float().")
     _constant(y, name)
-    _same_device(y, z_VND, name)
+    check_device(y, z_VND, name)
     if _values_readable(y) and not bool(y.isfinite().all()):
         raise ValueError(f"{name} contains NaN or infinite values; draw them from a proper distribution.")
     return y if y.dim() == 3 else y.expand(views, *y.shape)
@@ -100,7 +100,8 @@ def _constant(tensor: Tensor, name: str) -> None:
         raise ValueError(f"{name} is a constant of the loss and gets no gradient; pass {name}.detach().")
 
 
-def _same_device(tensor: Tensor, z: Tensor, name: str) -> None:
+def check_device(tensor: Tensor, z: Tensor, name: str) -> None:
+    """Refuse a tensor that is not where the features are."""
     if tensor.device != z.device:
         raise ValueError(f"{name} is on {tensor.device} and the features on {z.device}; move {name} there.")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lpjepa._operators import unobserved
 from lpjepa.slicing import _backend
 from lpjepa.slicing._checks import check_name, checked_directions, checked_features, checked_target_samples
 from lpjepa.slicing.discrepancies import get_discrepancy
@@ -54,8 +55,10 @@ def sliced_discrepancy(
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1 slice; got {chunk}.")
     weight, uniform = split_weight(weight_VK, features.shape[0], directions.shape[-2])
-    value, gradient = torch.ops.lpjepa.sliced_matching(
-        features.detach(),
+    return matched(
+        _sliced_matching,
+        sliced_matching,
+        features,
         directions,
         targets,
         weight,
@@ -63,17 +66,9 @@ def sliced_discrepancy(
         discrepancy,
         chunk or 0,
         precision,
-        wants_gradient(z_VND),
     )
-    return with_gradient(features, value, gradient)
 
 
-@torch.library.custom_op(
-    "lpjepa::sliced_matching",
-    mutates_args=(),
-    schema="(Tensor z_VND, Tensor c, Tensor y_VMD, Tensor? weight, float uniform, str discrepancy, "
-    "SymInt chunk, str precision, bool want_gradient) -> (Tensor, Tensor)",
-)
 def _sliced_matching(
     z_VND: Tensor,
     c: Tensor,
@@ -85,7 +80,7 @@ def _sliced_matching(
     precision: str,
     want_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Value and gradient (empty if not wanted). An operator, so that compilers need not look inside."""
+    """Value and gradient (empty if not wanted)."""
     matcher = _backend.choose(z_VND, c, y_VMD, discrepancy, precision)
     weights = uniform if weight is None else weight
     if matcher is not None:
@@ -110,7 +105,16 @@ def _sliced_matching(
     return value, value.new_empty(0) if gradient is None else gradient.to(value.dtype)
 
 
-@_sliced_matching.register_fake
+sliced_matching = torch.library.custom_op(
+    "lpjepa::sliced_matching",
+    _sliced_matching,
+    mutates_args=(),
+    schema="(Tensor z_VND, Tensor c, Tensor y_VMD, Tensor? weight, float uniform, str discrepancy, "
+    "SymInt chunk, str precision, bool want_gradient) -> (Tensor, Tensor)",
+)
+
+
+@sliced_matching.register_fake
 def _(
     z_VND: Tensor,
     c: Tensor,
@@ -177,6 +181,26 @@ def accumulation_dtype(z: Tensor) -> torch.dtype:
     return torch.float64 if z.dtype == torch.float64 else torch.float32
 
 
+def matched(
+    function: Callable[..., tuple[Tensor, Tensor | None]],
+    operator: Callable[..., tuple[Tensor, Tensor]],
+    z: Tensor,
+    *constants: Any,
+) -> Tensor:
+    """The value of a matching as a function of `z`, whose gradient is computed along with it.
+
+    `function(z, *constants, want_gradient)` gives both. `operator` is the same, with an empty gradient where
+    none is wanted, for those who trace what is computed.
+    """
+    want_gradient = wants_gradient(z)
+    if not unobserved(z):
+        return with_gradient(z, *operator(z.detach(), *constants, want_gradient))
+    if want_gradient:
+        return _Matched.apply(z, function, constants)
+    with torch.no_grad():
+        return function(z, *constants, False)[0]
+
+
 def with_gradient(z: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     """`value` as a function of `z` whose gradient is already known (empty if none is needed)."""
     return _known_gradient(z, value, gradient) if gradient.numel() else value
@@ -200,14 +224,32 @@ def _keep_gradient(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tens
     ctx.dtype = z.dtype
 
 
-@once_differentiable
 def _scale_gradient(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
     # A product with one number on the device, which `*` would read as a broadcast tensor: half as fast.
     (scaled,) = torch._foreach_mul(ctx.saved_tensors, grad_output)
     return scaled.to(ctx.dtype), None, None
 
 
-_known_gradient.register_autograd(_scale_gradient, setup_context=_keep_gradient)
+# The gradient is known and its own derivative is not, which must not pass for zero.
+_scale_gradient_once = once_differentiable(_scale_gradient)
+_known_gradient.register_autograd(_scale_gradient_once, setup_context=_keep_gradient)
+
+
+class _Matched(torch.autograd.Function):
+    """`matched` where only autograd looks on: a function costs a fraction of an operator."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, function: Callable[..., Any], constants: tuple[Any, ...]) -> Tensor:
+        value, gradient = function(z, *constants, True)
+        ctx.save_for_backward(gradient)
+        ctx.dtype = z.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        # With gradients enabled, someone may differentiate again.
+        scale = _scale_gradient_once if torch.is_grad_enabled() else _scale_gradient
+        return scale(ctx, grad_output)
 
 
 def wants_gradient(z: Tensor) -> bool:

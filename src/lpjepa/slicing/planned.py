@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from lpjepa.slicing import _backend
-from lpjepa.slicing._checks import checked_features, checked_target_samples
+from lpjepa.slicing._checks import check_device, checked_features, checked_target_samples
 from lpjepa.slicing._structured import hadamard_matching
 from lpjepa.slicing.directions import HADAMARD_STREAM, DirectionPlan
 from lpjepa.slicing.hadamard import SMALLEST_DIM
-from lpjepa.slicing.matching import sliced_discrepancy, wants_gradient, with_gradient
+from lpjepa.slicing.matching import matched, sliced_discrepancy, wants_gradient, with_gradient
 
 
 def planned_discrepancy(
@@ -35,12 +35,13 @@ def planned_discrepancy(
     # The choice looks at shapes and types alone; the checks come first, so that those are right.
     features = checked_features(z_VND)
     targets = checked_target_samples(y_VMD, features)
-    if random_only and hi > lo and _backend.choose_random(features, targets, discrepancy, precision):
+    kernel = None
+    if random_only and hi > lo:
+        kernel = _backend.choose_random(features, targets, discrepancy, precision)
+    if kernel is not None:
+        check_device(seed, features, "seed")
         weight = 1.0 / (features.shape[0] * plan.num_slices)
-        value, gradient = torch.ops.lpjepa.random_matching(
-            features.detach(), targets, seed, lo, hi, weight, wants_gradient(z_VND)
-        )
-        return with_gradient(features, value, gradient)
+        return matched(kernel, _random_matching, features, targets, seed, lo, hi, weight)
     structured = all(kind == "hadamard" for kind, _ in plan.parts) and features.shape[2] >= SMALLEST_DIM
     if structured and hi > lo and features.device.type == "cpu" and precision == "fast":
         # On the CPU products bound the loss, and structured directions need none.

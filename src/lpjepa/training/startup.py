@@ -111,7 +111,7 @@ def _rehearse_encoder(encoder: nn.Module, shape_VNCHW: tuple[int, ...], dtype: t
 
     if not isinstance(encoder, FusedResNet) or dtype == torch.float32:
         return
-    stand_in = copy.deepcopy(encoder).to("meta").train()
+    stand_in: Any = copy.deepcopy(encoder).to("meta").train()
     units = plan(stand_in)
     if units is not None:
         views, count, *pixels = shape_VNCHW

@@ -14,7 +14,6 @@ def epps_pulley_kernel(
     p_ptr,  # float32 (K, V·PITCH): projections
     g_ptr,  # the same memory as float16
     loss_ptr,  # float32 (V, loss_stride)
-    weight_ptr,  # float32 (POINTS,): quadrature weights
     normal_ptr,  # float32 (POINTS,): exp(-t²/2)
     N,
     PITCH,
@@ -48,8 +47,10 @@ def epps_pulley_kernel(
             real += tl.where(j == point, tl.sum(cos), 0.0)
             imag += tl.where(j == point, tl.sum(sin), 0.0)
             cos, sin = cos * turn_cos - sin * turn_sin, sin * turn_cos + cos * turn_sin
-    weight = tl.load(weight_ptr + j, mask=j < POINTS, other=0.0)
-    real = real / N - tl.load(normal_ptr + j, mask=j < POINTS, other=0.0)
+    normal = tl.load(normal_ptr + j, mask=j < POINTS, other=0.0)
+    # Both signs of t count, and the two ends of the trapezoidal rule count half.
+    weight = normal * tl.where((j > 0) & (j < POINTS - 1), 2.0 * spacing, spacing)
+    real = real / N - normal
     imag = imag / N
     tl.store(loss_ptr + v * loss_stride + k, N * tl.sum(weight * (real * real + imag * imag)))
     if GRADIENT:

@@ -8,13 +8,16 @@ Gaussian ones are drawn from other counters.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from functools import lru_cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lpjepa.slicing._triton.launch import launch
+from lpjepa.slicing._triton.buffers import Place
+from lpjepa.slicing._triton.launch import KEPT, Launch, current_stream
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -152,7 +155,16 @@ def _laplace(word):
 
 @triton.jit(do_not_specialize=["stream"])
 def _generalized_gaussian_kernel(
-    seed_ptr, loc_ptr, scale_ptr, p_ptr, out_ptr, numel, stream, RECTIFIED: tl.constexpr, QUADS: tl.constexpr
+    seed_ptr,
+    out_ptr,
+    loc,
+    scale,
+    p,
+    numel,
+    stream,
+    IN_MEMORY: tl.constexpr,  # the three parameters are pointers
+    RECTIFIED: tl.constexpr,
+    QUADS: tl.constexpr,
 ):
     """loc + scale · s · (p G)^(1/p), s = ±1, G ~ Gamma(1/p); see `lpjepa._philox.generalized_gaussian`.
 
@@ -162,9 +174,10 @@ def _generalized_gaussian_kernel(
     key = stream_key(seed_ptr, stream.to(tl.int64))
     first = tl.program_id(0).to(tl.int64) * QUADS
     i = 4 * first + tl.arange(0, 4 * QUADS)
-    loc = tl.load(loc_ptr).to(tl.float32)
-    scale = tl.load(scale_ptr).to(tl.float32)
-    p = tl.load(p_ptr).to(tl.float32)
+    if IN_MEMORY:
+        loc = tl.load(loc).to(tl.float32)
+        scale = tl.load(scale).to(tl.float32)
+        p = tl.load(p).to(tl.float32)
     if p == 1.0:
         w0, w1, w2, w3 = _words(key, first + tl.arange(0, QUADS), 0)
         signed = _interleave(_laplace(w0), _laplace(w1), _laplace(w2), _laplace(w3))
@@ -200,9 +213,14 @@ def _generalized_gaussian_kernel(
 def next_key(seed: Tensor, counter: Tensor) -> Tensor:
     """`mix(seed, counter)`; the counter advances in place."""
     key = torch.empty_like(seed)
-    aligned = seed.data_ptr() % 16, counter.data_ptr() % 16
-    launch((seed.device.index, aligned), _next_key_kernel, (1, 1, 1), (seed, counter, key), {}, num_warps=1)
+    types = (seed.device.index, seed.data_ptr() % 16, counter.data_ptr() % 16)
+    _next_key_launch(types)(current_stream(seed.device), seed, counter, key)
     return key
+
+
+@lru_cache(KEPT)
+def _next_key_launch(types: Hashable) -> Launch:
+    return Launch(_next_key_kernel, (1, 1, 1), (), {}, num_warps=1)
 
 
 def normal(seed: Tensor, blocks: int, shape: tuple[int, ...], stream: int, dtype: torch.dtype) -> Tensor:
@@ -235,27 +253,42 @@ def uniform(seed: Tensor, shape: tuple[int, ...], stream: int, dtype: torch.dtyp
 
 def generalized_gaussian(
     seed: Tensor,
-    loc: Tensor,
-    scale: Tensor,
-    p: Tensor,
+    loc: Tensor | float,
+    scale: Tensor | float,
+    p: Tensor | float,
     rectified: bool,
     shape: tuple[int, ...],
     stream: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Samples of GN_p(loc, scale), rectified if asked; with one parameter for all numbers."""
-    if dtype == torch.float64 or loc.numel() * scale.numel() * p.numel() != 1:
-        from lpjepa import _philox
-        from lpjepa._random import mix
+    """Samples of GN_p(loc, scale), rectified if asked.
 
-        return _philox.generalized_gaussian(mix(seed, stream), loc, scale, p, rectified, shape, dtype)
+    The parameters are tensors on the device or, without float64, numbers that the launch carries with it.
+    """
+    numbers: tuple[float, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    if isinstance(loc, Tensor) and isinstance(scale, Tensor) and isinstance(p, Tensor):
+        if dtype == torch.float64 or loc.numel() * scale.numel() * p.numel() != 1:
+            from lpjepa import _philox
+            from lpjepa._random import mix
+
+            return _philox.generalized_gaussian(mix(seed, stream), loc, scale, p, rectified, shape, dtype)
+        tensors = (loc, scale, p)
+    else:
+        numbers = (float(loc), float(scale), float(p))
     out = torch.empty(shape, dtype=dtype, device=seed.device)
     if out.numel():
-        grid = (triton.cdiv(out.numel(), 1024),)
-        _generalized_gaussian_kernel[grid](
-            seed, loc, scale, p, out, out.numel(), stream, RECTIFIED=rectified, QUADS=256
-        )
+        types = (seed.device.index, dtype, *[(x.dtype, x.data_ptr() % 16) for x in (seed, *tensors)])
+        launch = _sampling_launch(types, out.numel(), stream, rectified, *numbers)
+        launch(current_stream(seed.device), seed, out, *tensors)
     return out
+
+
+@lru_cache(KEPT)
+def _sampling_launch(types: Hashable, numel: int, stream: int, rectified: bool, *parameters: float) -> Launch:
+    constants = {"IN_MEMORY": not parameters, "RECTIFIED": rectified, "QUADS": 256}
+    grid = (triton.cdiv(numel, 1024), 1, 1)
+    return Launch(_generalized_gaussian_kernel, grid, (*parameters, numel, stream), constants)
 
 
 def directions(seed: Tensor, lo: int, hi: int, out: Tensor, dim: int, stream: int = 0) -> None:
@@ -264,11 +297,22 @@ def directions(seed: Tensor, lo: int, hi: int, out: Tensor, dim: int, stream: in
     The same directions as normalising `normal(seed, blocks, (256, dim), stream)`, rounded to out's type:
     a rounded direction is as good a direction, so this costs no accuracy.
     """
-    pitch = out.shape[1]
+    draw_directions(current_stream(seed.device), seed, lo, hi, out, dim, out.shape[1], stream)
+
+
+def draw_directions(
+    on: int | None, seed: Tensor, lo: int, hi: int, out: Place, dim: int, pitch: int, stream: int = 0
+) -> None:
+    """`directions`, launched on the stream `on`, into memory of rows of `pitch` numbers."""
+    types = (seed.device.index, seed.data_ptr() % 16, out.dtype)
+    _directions_launch(types, lo, hi, dim, pitch, stream)(on, seed, out)
+
+
+@lru_cache(KEPT)
+def _directions_launch(types: Hashable, lo: int, hi: int, dim: int, pitch: int, stream: int) -> Launch:
     quads = triton.next_power_of_2(triton.cdiv(pitch, 4))
-    launch(
-        (seed.device.index, out.dtype, dim, pitch, type(stream), stream < 2**31),
-        _directions_kernel, (hi - lo, 1, 1), (seed, out, stream, lo, dim, pitch),
+    return Launch(
+        _directions_kernel, (hi - lo, 1, 1), (stream, lo, dim, pitch),
         {"BLOCK_SLICES": DIRECTION_BLOCK, "QUADS": quads, "ALIGNED": dim % 4 == 0},
         num_warps=min(max(quads // 128, 1), 8),
     )  # fmt: skip
