@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Kernels run in Triton's interpreter where there is no GPU; it must be chosen before triton is imported.
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,3 +46,41 @@ def parity():
     cases = {case["case"].split()[0]: case for case in reference["cases"]}
     with np.load(PARITY / "reference.npz") as arrays:
         return cases, {name: torch.from_numpy(arrays[name]) for name in arrays.files}, reference["moments"]
+
+
+_GPU_THAT_DOES_NOT_RUN = """
+import types
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class Driver:  # compiles, and does not run
+    launcher_cls = lambda self, src, metadata: lambda *arguments: print("launched")
+    utils = types.SimpleNamespace(
+        load_binary=lambda *arguments: (1, 1, 32, 0, 1024),
+        get_device_properties=lambda device: {"max_shared_mem": 232448},
+    )
+    get_current_device = lambda self: 0
+    get_current_stream = lambda self, device: 0
+    get_current_target = lambda self: GPUTarget("cuda", 90, 32)
+
+driver.set_active(Driver())
+"""
+
+
+@pytest.fixture
+def printed_by_compiler(tmp_path, monkeypatch):
+    """printed_by_compiler(code): what Python code prints where Triton compiles for a GPU that is not there.
+
+    Kernels are kept in `tmp_path`.
+    """
+    pytest.importorskip("triton.knobs")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+    def run(code):
+        command = [sys.executable, "-c", _GPU_THAT_DOES_NOT_RUN + code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
