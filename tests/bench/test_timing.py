@@ -30,6 +30,15 @@ def test_short_calls_are_repeated_and_long_ones_are_not(monkeypatch):
     assert len(calls) == 2 + 1 + timing.REPEATS["cpu"][1]
 
 
+def test_steps_of_a_gpu_are_timed_in_a_row_however_long(monkeypatch):
+    """A step makes its views while the one before it learns; alone, it would wait for them."""
+    monkeypatch.setattr(timing, "synchronize", lambda device: None)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock) * 1.0)
+    assert timing._repeats(lambda: None, torch.device("cuda")) >= 4
+    assert timing._repeats(lambda: None, CPU) == 1
+
+
 def test_median_and_quartiles():
     found = Timing((4.0, 1.0, 3.0, 2.0, 100.0), 7.0)
     assert (found.ms, found.quartiles) == (3.0, (2.0, 4.0))

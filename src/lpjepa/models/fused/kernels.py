@@ -74,6 +74,33 @@ def _finish_statistics(
 
 
 @triton.jit
+def _close_statistics(
+    first, second, counter_ptr, sums_ptr, programs, c, inside, channels, shift_C, weight, bias, old_mean,
+    old_var, stats_ptr, running_mean_ptr, running_var_ptr, count, momentum, eps,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Leave this program's sums of x − shift and its squares; whoever comes last finishes."""
+    out_ptr = sums_ptr + tl.program_id(0) * 3 * channels + c
+    tl.store(out_ptr, tl.sum(first, 0), inside)
+    tl.store(out_ptr + channels, tl.sum(second, 0), inside)
+    if _is_last(counter_ptr + tl.program_id(1), programs):
+        _finish_statistics(
+            sums_ptr, programs, c, inside, channels, shift_C, weight, bias, old_mean, old_var, stats_ptr,
+            running_mean_ptr, running_var_ptr, count, momentum, eps, BLOCK_P, BLOCK_C,
+        )  # fmt: skip
+
+
+@triton.jit
+def _own_tile(rows, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Rows and channels of this program, which channels exist, which entries do, and where those lie."""
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = c < channels
+    there = (m < rows)[:, None] & inside[None, :]
+    return m, c, inside, there, m.to(tl.int64)[:, None] * channels + c[None, :]
+
+
+@triton.jit
 def statistics_kernel(
     x_ptr, weight_ptr, bias_ptr, stats_ptr, running_mean_ptr, running_var_ptr, sums_ptr, counter_ptr,
     rows, channels, programs, momentum, eps,
@@ -98,14 +125,11 @@ def statistics_kernel(
         x = tl.where(there, x - shift[None, :], 0.0)
         first += x
         second += x * x
-    out_ptr = sums_ptr + p * 3 * channels + c
-    tl.store(out_ptr, tl.sum(first, 0), inside)
-    tl.store(out_ptr + channels, tl.sum(second, 0), inside)
-    if _is_last(counter_ptr + tl.program_id(1), programs):
-        _finish_statistics(
-            sums_ptr, programs, c, inside, channels, shift, weight, bias, old_mean, old_var, stats_ptr,
-            running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum, eps, BLOCK_P, BLOCK_C,
-        )  # fmt: skip
+    _close_statistics(
+        first, second, counter_ptr, sums_ptr, programs, c, inside, channels, shift, weight, bias, old_mean,
+        old_var, stats_ptr, running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum, eps,
+        BLOCK_P, BLOCK_C,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -144,11 +168,7 @@ def normalise_kernel(
     OTHER: tl.constexpr, STRIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """y as `_rectified` says and, with a STRIDE above 1, small = every STRIDE-th pixel of y."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    inside = c < channels
-    there = (m < rows)[:, None] & inside[None, :]
-    at = m.to(tl.int64)[:, None] * channels + c[None, :]
+    m, c, inside, there, at = _own_tile(rows, channels, BLOCK_M, BLOCK_C)
     y = _rectified(x_ptr, stats_ptr, other_ptr, other_stats_ptr, at, there, c, inside, channels, OTHER)
     y = y.to(y_ptr.dtype.element_ty)
     tl.store(y_ptr + at, y, there)
@@ -298,11 +318,7 @@ def input_gradient_kernel(
     RELU: tl.constexpr, OTHER: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the normalised tensor(s), from that behind the rectifier or, with RELU, that before it."""
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    inside = c < channels
-    there = (m < rows)[:, None] & inside[None, :]
-    at = m.to(tl.int64)[:, None] * channels + c[None, :]
+    _, c, inside, there, at = _own_tile(rows, channels, BLOCK_M, BLOCK_C)
     x = tl.load(x_ptr + at, there, 0.0).to(tl.float32)
     g = tl.load(d_ptr + at, there, 0.0).to(tl.float32)
     if RELU:

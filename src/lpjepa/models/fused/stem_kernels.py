@@ -12,9 +12,8 @@ import triton.language as tl
 
 from lpjepa.models.fused.kernels import (
     _affine,
-    _finish_statistics,
+    _close_statistics,
     _gradient,
-    _is_last,
     _parameters,
     _through_relu,
 )
@@ -70,15 +69,11 @@ def stem_kernel(
         rounded = out.to(tl.float32)
         first += rounded
         second += rounded * rounded
-    sums = sums_ptr + p * 3 * channels + c
-    tl.store(sums, tl.sum(first, 0), inside)
-    tl.store(sums + channels, tl.sum(second, 0), inside)
-    if _is_last(counter_ptr + tl.program_id(1), programs):
-        _finish_statistics(
-            sums_ptr, programs, c, inside, channels, tl.zeros((BLOCK_C,), tl.float32), weight, bias,
-            old_mean, old_var, stats_ptr, running_mean_ptr, running_var_ptr, rows.to(tl.float32), momentum,
-            eps, BLOCK_P, BLOCK_C,
-        )  # fmt: skip
+    _close_statistics(
+        first, second, counter_ptr, sums_ptr, programs, c, inside, channels,
+        tl.zeros((BLOCK_C,), tl.float32), weight, bias, old_mean, old_var, stats_ptr, running_mean_ptr,
+        running_var_ptr, rows.to(tl.float32), momentum, eps, BLOCK_P, BLOCK_C,
+    )  # fmt: skip
 
 
 @triton.jit
