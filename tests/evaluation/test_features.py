@@ -7,6 +7,7 @@ from torch import nn
 from lpjepa.data import EvalTransform, ImageSet
 from lpjepa.evaluation import Features, extract, stream
 from lpjepa.evaluation import features as features_module
+from lpjepa.models import ModelConfig, build
 
 
 class Toy(nn.Module):
@@ -92,6 +93,40 @@ def test_extraction_on_a_gpu_does_not_wait_and_gives_the_features_of_the_cpu(mod
     assert not whole.encoder.is_cuda
     torch.testing.assert_close(whole.encoder, expected.encoder, rtol=1e-3, atol=1e-3)
     assert whole.labels.tolist() == list(range(3000))
+
+
+@pytest.fixture
+def pair():
+    torch.manual_seed(0)
+    return build(ModelConfig(projector_hidden=16, projector_dim=8, projector_layers=2), image_size=8).train()
+
+
+def test_our_networks_are_replayed_where_there_is_a_recorder(pair, tape, monkeypatch):
+    x = torch.randn(11, 3, 8, 8)
+    expected = extract(pair, x, 3)
+    monkeypatch.setattr(features_module, "recorder_for", lambda device: tape)
+    found = list(stream(pair, x, 3))
+    assert tape.events == ["warm", "record", "replay", "replay", "warm"]  # the last batch is smaller
+    torch.testing.assert_close(torch.cat([h for h, _, _ in found]), expected.encoder)
+    torch.testing.assert_close(torch.cat([z for _, z, _ in found]), expected.projector)
+    assert pair.training
+
+
+def test_hooks_hear_of_every_batch(pair, monkeypatch):
+    heard = []
+    monkeypatch.setattr(features_module, "recorder_for", lambda device: pytest.fail("a replay calls no hook"))
+    pair.projector.register_forward_hook(lambda *given: heard.append(len(given[2])))
+    extract(pair, torch.randn(11, 3, 8, 8), 3)
+    assert heard == [3, 3, 3, 2]
+
+
+@pytest.mark.gpu
+def test_replays_on_a_gpu_give_the_features_of_the_cpu(pair):
+    x = torch.randn(1100, 3, 8, 8)
+    expected = extract(pair, x)
+    found = extract(pair, x, 256, device="cuda")
+    torch.testing.assert_close(found.encoder, expected.encoder, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.projector, expected.projector, rtol=1e-3, atol=1e-3)
 
 
 def test_progress_hears_of_every_image(model):

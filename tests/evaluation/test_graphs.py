@@ -7,29 +7,8 @@ from lpjepa.evaluation import ProbeJob, probe_protocol, probes, train_probes
 from lpjepa.evaluation._graphs import Replayed, recorder_for
 
 
-class Tape:
-    """A recorder without a GPU: a recording does nothing, a replay calls the function again."""
-
-    def __init__(self):
-        self.events = []
-
-    def warm(self, call):
-        self.events.append("warm")
-        call()
-
-    def record(self, call):
-        self.events.append("record")
-
-        def replay():
-            self.events.append("replay")
-            call()
-
-        return replay
-
-
-def test_every_call_is_made_once_with_its_own_input():
+def test_every_call_is_made_once_with_its_own_input(tape):
     seen = []
-    tape = Tape()
     call = Replayed(lambda x: seen.append(x.clone()), tape)
     given = [torch.full((2 + i % 2,), float(i)) for i in range(7)]
     for x in given:
@@ -50,13 +29,13 @@ def test_without_a_recorder_the_function_runs_as_it_is():
     assert len(seen) == 2
 
 
-def test_where_recording_fails_the_function_runs_as_it_is_after_one_warning():
-    class Broken(Tape):
-        def record(self, call):
-            raise RuntimeError("operation not permitted when stream is capturing\ndetails")
+def test_where_recording_fails_the_function_runs_as_it_is_after_one_warning(tape, monkeypatch):
+    def refuse(call):
+        raise RuntimeError("operation not permitted when stream is capturing\ndetails")
 
+    monkeypatch.setattr(tape, "record", refuse)
     seen = []
-    call = Replayed(lambda x: seen.append(float(x)), Broken())
+    call = Replayed(lambda x: seen.append(float(x)), tape)
     call(torch.tensor(1.0))
     with pytest.warns(UserWarning, match="one by one: operation not permitted when stream is capturing$"):
         call(torch.tensor(2.0))
@@ -66,13 +45,12 @@ def test_where_recording_fails_the_function_runs_as_it_is_after_one_warning():
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 @pytest.mark.parametrize("standardize", [False, True])
-def test_recorded_probes_equal_probes_step_by_step(monkeypatch, name, standardize):
+def test_recorded_probes_equal_probes_step_by_step(tape, monkeypatch, name, standardize):
     """83 samples in batches of 8, at most 4 a span: spans of 4, 4 and 3 steps, the last step smaller."""
     x, y = torch.randn(83, 6), torch.randint(0, 4, (83,))
     jobs = [ProbeJob(x, y, x, y, seed=1), ProbeJob(x.square(), y, x.square(), y, seed=2)]
     protocol = probe_protocol(name, epochs=4, batch_size=8, standardize=standardize)
     plain = train_probes(jobs, protocol)
-    tape = Tape()
     monkeypatch.setattr(probes, "recorder_for", lambda device: tape)
     monkeypatch.setattr(probes, "SPAN_STEPS", 4)
     recorded = train_probes(jobs, protocol)
@@ -97,7 +75,7 @@ def test_spans_cover_an_epoch_in_whole_batches_of_few_shapes():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 @pytest.mark.parametrize("standardize", [False, True])
-def test_captured_probes_equal_probes_step_by_step_and_those_of_the_cpu(monkeypatch, name, standardize):
+def test_captured_probes_equal_probes_step_by_step_and_those_of_the_cpu(tape, monkeypatch, name, standardize):
     """Several spans an epoch, a smaller last batch, a changing rate; a failed capture is an error here."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5_000, 64, generator=generator)
@@ -107,7 +85,7 @@ def test_captured_probes_equal_probes_step_by_step_and_those_of_the_cpu(monkeypa
     captured = train_probes(jobs, protocol, "cuda")
     on_cpu = train_probes(jobs, protocol, "cpu")
     with monkeypatch.context() as patch:
-        patch.setattr(probes, "recorder_for", lambda device: Tape())
+        patch.setattr(probes, "recorder_for", lambda device: tape)
         eager = train_probes(jobs, protocol, "cuda")
     for a, b, c in zip(captured, eager, on_cpu):
         torch.testing.assert_close(a.weight, b.weight, rtol=1e-5, atol=1e-5)

@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 import xml.etree.ElementTree as ElementTree
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,27 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) -> 
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     assert summary.done == 0
     assert "RGN_1.0(0, σ_GN) seed 5 (cifar100-mark, 55 epochs, " in summary.messages[0]
+    (trace,) = places.work.rglob("failure.txt")
+    assert str(trace) in summary.messages[0]
+    assert "Traceback" in trace.read_text()
+
+
+def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    job = plan([catalog()["cifar100-mark"]], "smoke")[0]
+    monkeypatch.setattr(one_run, "pretrain", lambda *given: None)
+    found = []
+    for seen in ([90.0, 96.0], [], [30.0]):  # a session may be too short for a sample
+
+        @contextmanager
+        def utilisation(device, samples, seen=seen):
+            yield samples.extend(seen)
+
+        monkeypatch.setattr(one_run, "_utilisation", utilisation)
+        found.append(one_run._timed(job.config, torch.device("cpu"), tmp_path / "cost.json")[1])
+    assert [cost["utilisation"] for cost in found] == [93.0, 93.0, 72.0]
+    assert found[0]["seconds"] < found[1]["seconds"] < found[2]["seconds"]
 
 
 def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:

@@ -18,7 +18,7 @@ class Arguments(Measurement):
     preset: str = "cifar100"
     """A preset of `lpjepa pretrain`, or a YAML file: encoder, image size and batch."""
     images: int | None = None
-    """Images to extract features of; by default 10,240 on a GPU and two batches on the CPU."""
+    """Images to extract features of; by default 20,480 on a GPU and two batches on the CPU."""
     probe: str | None = None
     """Features of the probe, samples x dimensions; by default 50000x2048 on a GPU, 5000x512 on the CPU."""
     epochs: int = 100
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         samples, dim = map(int, word.split("x"))
     except ValueError:
         raise ValueError(f"--probe {word}: expected samples x dimensions, such as 50000x2048.") from None
-    images = chosen.images or (10240 if device.type == "cuda" else 2 * config.train.batch_size)
+    images = chosen.images or (20480 if device.type == "cuda" else 2 * config.train.batch_size)
     rows, check = measure_features(config, images, device, chosen.rounds)
     rows.append(measure_probe(samples, dim, chosen.epochs, device))
     publish(

@@ -53,7 +53,7 @@ def recorder_for(device: torch.device) -> Recorder | None:
 
 
 class Replayed:
-    """`function(x)`, which changes state in place and returns nothing.
+    """`function(x)`, which keeps or changes something and returns nothing.
 
     For each shape of x the first call runs as it is, the second is recorded, and it and the later ones are
     replays on a copy of x. Nothing is computed twice: recording does not execute. Where recording fails, the

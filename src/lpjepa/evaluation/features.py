@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lpjepa.data import ImageSet, in_order
+from lpjepa.evaluation._graphs import Replayed, recorder_for
+from lpjepa.models import SparseModel
 from lpjepa.training.monitors import suited_batch
 
 KINDS = ("encoder", "projector")
@@ -69,11 +71,12 @@ def stream(
     model.to(device).eval()
     if batch_size is None:
         batch_size = max(FEWEST, suited_batch(_side(images, transform), device))
+    passes = _passes(model, device)
     try:
         for inputs, y in _batches(images, batch_size, device, labels):
             with torch.inference_mode():
                 x = transform(*inputs) if transform is not None else inputs[0]
-                h, z = model(_suited_layout(x))
+                h, z = passes(_suited_layout(x))
             # Copies made outside inference mode are ordinary tensors, which a probe may use in its graph.
             yield h.float().clone(), z.float().clone(), y
     finally:
@@ -112,6 +115,30 @@ def extract(
     for name in KINDS:
         require_finite(features.kind(name), f"The {name} features")
     return features
+
+
+def _passes(model: nn.Module, device: torch.device) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """`model` itself, or its replays on a GPU, which do not wait for the host; what they give is overwritten.
+
+    Only networks of this library are replayed: another's may do something on the host at each batch, and so
+    may hooks, which a replay would not call.
+    """
+    looked_on = any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    recorder = recorder_for(device) if isinstance(model, SparseModel) and not looked_on else None
+    if recorder is None:
+        return model
+    found: dict[torch.Size, tuple[Tensor, Tensor]] = {}
+
+    def keep(x: Tensor) -> None:
+        found[x.shape] = model(x)
+
+    replayed = Replayed(keep, recorder)
+
+    def passes(x: Tensor) -> tuple[Tensor, Tensor]:
+        replayed(x)
+        return found[x.shape]
+
+    return passes
 
 
 def _side(images: Any, transform: Callable[..., Tensor] | None) -> int:

@@ -83,10 +83,13 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
 
 def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[str, Any]]:
     """Train, adding this session's seconds to those of the sessions before it."""
-    spent = json.loads(path.read_text()) if path.is_file() else {"seconds": 0.0, "memory_gb": 0.0}
+    spent: dict[str, Any] = {"seconds": 0.0, "memory_gb": 0.0, "utilisation": None, "samples": 0}
+    if path.is_file():
+        spent |= json.loads(path.read_text())
     gc.collect()  # the training before this one hangs in cycles, with its weights and its CUDA graph
     if device.type == "cuda":
         _share_compiled(config)
+        torch.cuda.init()  # or there are no statistics to reset in a process that has not used the device
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     began = time.monotonic()
@@ -96,7 +99,10 @@ def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[
             run = pretrain(config, build_display(plain=True, quiet=True))
     finally:
         spent["seconds"] += time.monotonic() - began
-        spent["utilisation"] = sum(samples) / len(samples) if samples else None
+        if samples:
+            total = (spent["utilisation"] or 0.0) * spent["samples"] + sum(samples)
+            spent["samples"] += len(samples)
+            spent["utilisation"] = total / spent["samples"]
         if device.type == "cuda":
             reserved = torch.cuda.max_memory_reserved(device) / 1e9
             spent["memory_gb"] = round(max(spent["memory_gb"], reserved), 3)

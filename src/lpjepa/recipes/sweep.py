@@ -12,9 +12,11 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -233,10 +235,18 @@ def _work(
             yield "stopped", job.label, ""
             return
         except Exception as error:  # one that diverges or runs out of memory must not end the others
-            yield "failed", job.label, f": {error}"
+            yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
         else:
             pace[kind] = (time.time() - began) / epochs
             yield "done", job.label, f" in {time.time() - began:.0f} s"
+
+
+def _noted(folder: Path) -> str:
+    """Keep the traceback of the exception in hand beside the training; where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "failure.txt"
+    path.write_text(traceback.format_exc())
+    return str(path)
 
 
 @contextmanager
