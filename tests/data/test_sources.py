@@ -94,6 +94,7 @@ def test_npz_bad_files(tmp_path):
         ({"x_train": np.zeros((2, 4, 4), np.int32)}, "uint8 or floats"),
         ({"x_train": np.full((2, 4, 4), 200.0)}, r"\[0, 1\]"),
         ({"x_train": np.zeros((2, 5, 6, 7), np.uint8)}, "channels"),
+        ({"x_train": np.zeros((0, 4, 4), np.uint8)}, "array x_train is empty; fill it"),
         ({"images": np.array([{}], object)}, "cannot be read"),  # pickled objects are not loaded
         ({"x_train": np.zeros((2, 4, 4), np.uint8), "y_train": np.zeros(3)}, "2 images but labels"),
     ):

@@ -174,3 +174,11 @@ def test_compiles_as_one_graph():
     loss(eager.requires_grad_()).backward()
     compiled(fused.requires_grad_()).backward()
     torch.testing.assert_close(fused.grad, eager.grad)
+
+
+def test_a_target_beyond_the_batch_is_warned_of_once():
+    target = RectifiedGeneralizedGaussian.from_active_fraction(0.01, p=1.0)
+    with pytest.warns(UserWarning, match="All 20 quantiles of the target are zero, .* use a larger batch"):
+        axes_discrepancy(torch.rand(20, 3), target)
+    axes_discrepancy(torch.rand(20, 3), target)
+    axes_discrepancy(torch.rand(60, 3), target)  # 0.6 of a sample: its largest quantile is positive

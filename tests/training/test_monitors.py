@@ -37,6 +37,13 @@ def test_accuracy_is_the_share_of_agreeing_labels():
     assert all(type(value) is float for value in found.values())
 
 
+def test_one_image_has_sparsity_and_accuracy_but_no_distribution():
+    features, probes, target = case(samples=1)
+    found = measure(features, probes, target)
+    assert {"l0", "l1", "l0_predicted", "encoder_accuracy"} <= set(found)
+    assert "held_out_discrepancy" not in found
+
+
 @pytest.mark.gpu
 def test_the_device_does_not_change_the_monitors():
     features, probes, target = case()

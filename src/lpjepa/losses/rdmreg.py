@@ -50,8 +50,10 @@ class RDMReg(Matching):
         compared with its quantiles icdf((i − ½)/N) and never with samples.
     axes_weight: weight of one more term, the mean over coordinates and views of the one-sample W2² to the
         target's exact quantiles, mean over i of (z↑_i − icdf((i − ½)/N))². It has no sampling noise, and it
-        sees what random slices of many coordinates hardly do: the shape of each, its zeros above all. 0 is
-        the paper's loss.
+        sees what random slices of many coordinates hardly do: the shape of each, its zeros above all. N
+        midpoints miss the tail of a sparse target: with 256 samples their second moment is 0.98 of the
+        target's at p = 1, μ = 0, 0.81 at −2 and 0.47 at −3, and features shrink accordingly; where fewer
+        than half a sample is to be active they are all zero, of which a warning tells. 0 is the paper's loss.
     discrepancy: "wasserstein2", "wasserstein1", "energy" or "characteristic".
     target_ratio: target samples for each feature sample; more of them lower the noise.
     target_quantiles: "sampled", or "exact" for a Gaussian target (`GeneralizedGaussian` with p = 2), whose

@@ -7,6 +7,7 @@ is known.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -127,6 +128,12 @@ def target_quantiles(
         while len(kept) >= _MOST_KEPT:
             kept.pop(next(iter(kept)))
         kept[key] = _quantiles(target, n, dtype, device)
+        if not bool(kept[key].any()):
+            warnings.warn(
+                f"All {n} quantiles of the target are zero, as it wants less than 1/{2 * n} active: "
+                "matching them along the axes only silences features; use a larger batch or axes_weight=0.",
+                stacklevel=3,
+            )
     return kept[key]
 
 

@@ -124,8 +124,9 @@ def fit_to_target(z_ND: Tensor, target: Distribution) -> dict[str, Any]:
     if isinstance(target, RectifiedGeneralizedGaussian):
         predicted = predicted_sparsity(target)
         found |= {"l0_predicted": predicted.l0, "l1_predicted": predicted.l1}
-    if len(z_ND) > 1:
-        found["variance_loss"] = variance_loss(z_ND, target)
+    if len(z_ND) < 2:
+        return found  # one image has neither variance nor distribution
+    found["variance_loss"] = variance_loss(z_ND, target)
     seed = torch.tensor(HELD_OUT_SEED, device=z_ND.device)
     c_KD = torch.nn.functional.normalize(randn(seed, (HELD_OUT_SLICES, z_ND.shape[1]), stream=0), dim=1)
     y_ND = sample_target(seed, target, z_ND.shape)

@@ -35,6 +35,11 @@ def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1
             classes = [str(c) for c in stored["classes"]] if "classes" in names else None
             if wanted is not None:
                 x, y = wanted
+                if len(stored[x]) == 0:
+                    raise DataError(
+                        f"{path}: its array {x} is empty; fill it, or write one array of images, of which "
+                        "a part is held out."
+                    )
                 return array_set(stored[x], stored[y] if y in names else None, classes, path.stem, storage)
             images = stored["images"]
             labels = torch.as_tensor(stored["labels"]) if "labels" in names else None

@@ -89,7 +89,7 @@ def _measured(facts: dict[str, Any]) -> str:
     note = ""
     if "l0_predicted" in predicted:
         note = (
-            f"\n\nThe target predicts l1 {_number(predicted.get('l1_predicted'))} and "
+            f"\n\nThe target predicts l1 {_number(predicted.get('l1_predicted'))} (of many features) and "
             f"l0 {_number(predicted['l0_predicted'])}; both are of projector features on held-out images, "
             "lower is sparser."
         )
