@@ -17,9 +17,6 @@ from torch import Tensor
 
 Interpolation = Literal["bilinear", "bicubic"]
 
-# Half width of the kernels, in input pixels when not reducing.
-_SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
-
 
 def apply_separable(images_NCHW: Tensor, rows_NSH: Tensor, columns_NTW: Tensor) -> Tensor:
     """(N, C, S, T): ``rows`` acts on height, ``columns`` on width."""

@@ -30,7 +30,7 @@ from lpjepa.slicing._polar import uniform_orthogonal
 from lpjepa.slicing.eigen import eigen_directions, max_rank
 from lpjepa.slicing.hadamard import SMALLEST_DIM, hadamard_rows
 
-RANDOM_BLOCK = 256
+RANDOM_BLOCK = 256  # random directions drawn from one stream
 # Each kind draws from streams of its own within the step's seed.
 _ORTHOGONAL_STREAM = 1 << 32
 _AXES_STREAM = 2 << 32

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lpjepa.slicing._triton.buffers import Place
 from lpjepa.slicing._triton.launch import KEPT, Launch, current_stream
+from lpjepa.slicing.directions import RANDOM_BLOCK
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -26,8 +27,6 @@ _POSITIVE = tl.constexpr((1 << 63) - 1)
 _TWO_PI = tl.constexpr(6.283185307179586)
 # More than 95 % of Marsaglia and Tsang's proposals are accepted.
 _ATTEMPTS = tl.constexpr(8)
-
-DIRECTION_BLOCK = 256  # slices drawn from one stream
 
 
 @triton.jit
@@ -313,6 +312,6 @@ def _directions_launch(types: Hashable, lo: int, hi: int, dim: int, pitch: int, 
     quads = triton.next_power_of_2(triton.cdiv(pitch, 4))
     return Launch(
         _directions_kernel, (hi - lo, 1, 1), (stream, lo, dim, pitch),
-        {"BLOCK_SLICES": DIRECTION_BLOCK, "QUADS": quads, "ALIGNED": dim % 4 == 0},
+        {"BLOCK_SLICES": RANDOM_BLOCK, "QUADS": quads, "ALIGNED": dim % 4 == 0},
         num_warps=min(max(quads // 128, 1), 8),
     )  # fmt: skip
