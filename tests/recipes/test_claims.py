@@ -62,11 +62,19 @@ FAIL: list[dict[str, Any]] = [
     {"kind": "best", "column": "encoder", "of": {"mu": -1}, "against": {"mu": 0}},
     {"kind": "close", "column": "l0", "row": {"mu": -1}, "to": 0.5, "tolerance": 0.011},
     {"kind": "at_least", "column": "encoder", "row": {"mu": -1}, "value": 67.9},
-    {"kind": "published", "columns": ["encoder"], "tolerance": 7.9},
-    {"kind": "theory", "column": "l0", "rows": {}, "tolerance": 0.07},
-    {"kind": "above_theory", "column": "l0", "rows": {}, "by": 0.011},
+    {"kind": "published", "columns": ["encoder"], "tolerance": -0.1},
+    {"kind": "theory", "column": "l0", "rows": {}, "tolerance": 0.009},
+    {"kind": "above_theory", "column": "l0", "rows": {}, "by": 0.09},
     {"kind": "ratio", "column": "encoder", "of": {"mu": -2}, "to": {"mu": 0}, "at_most": 0.88},
     {"kind": "correlation", "columns": ["l0", "encoder"], "rows": {}, "at_least": 0.95},
+]
+
+
+# Tests about several rows, of which some are as they say: (test, how many).
+IN_PART: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "published", "columns": ["encoder"], "tolerance": 7.9}, "2 of 3"),
+    ({"kind": "theory", "column": "l0", "rows": {}, "tolerance": 0.07}, "2 of 3"),
+    ({"kind": "above_theory", "column": "l0", "rows": {}, "by": 0.03}, "1 of 3"),
 ]
 
 
@@ -83,6 +91,55 @@ def test_what_does_not_hold(test: dict[str, Any]) -> None:
     assert verdict.word == "does not hold"
 
 
+@pytest.mark.parametrize(("test", "count"), IN_PART, ids=lambda t: t["kind"] if isinstance(t, dict) else "")
+def test_what_holds_for_some_rows_holds_partly(test: dict[str, Any], count: str) -> None:
+    (verdict,) = verdicts(_collected([test]))
+    assert verdict.word == "partly"
+    assert verdict.grounds[0].startswith(count)
+
+
+def test_grounds_say_which_test_held_by_how_much_and_what_is_missing() -> None:
+    waiting = {"kind": "order", "column": "l0", "higher": {"mu": 1}, "lower": {"mu": 0}}
+    (verdict,) = verdicts(_collected([HOLD[0], FAIL[0], waiting], waiting=True))
+    assert verdict.word == "partly so far"
+    rows = "encoder RGN_1.0(0, σ_GN) 68.00 against RGN_1.0(-2, σ_GN) 60.00 (+8.00; the bound is"
+    assert verdict.grounds == (f"yes: {rows} +7.9)", f"no: {rows} +8.1)", "waits for RGN_1.0(1, σ_GN)")
+    (alone,) = verdicts(_collected([waiting], waiting=True))
+    assert (alone.word, alone.grounds) == ("not measured", ("waits for RGN_1.0(1, σ_GN)",))
+
+
+def test_a_difference_within_the_spread_of_seeds_is_called_so() -> None:
+    """Single rows 8 points apart, the bound 7.9: sure if a training varies by less than 0.1/sqrt(8)."""
+    near = [HOLD[0]]
+    assert verdicts(_collected(near))[0].faint is False, "nothing is known of seeds"
+    for deviation, faint in ((0.034, False), (0.037, True)):
+        (verdict,) = verdicts(_collected(near), {"encoder": deviation})
+        assert (verdict.word, verdict.faint) == ("holds", faint)
+        assert verdict.grounds[0].endswith("within the spread of seeds") is faint
+    assert not verdicts(_collected(near), {"projector": 9.0})[0].faint
+
+
+def test_rows_of_one_label_are_told_apart() -> None:
+    """Two dimensions, two numbers of slices, two groups: every name is another, and says what differs."""
+    results = ({"final": {"encoder_accuracy": 0.5}, "pieces": {}, "scale": "small", "seed": 5},)
+
+    def names(rows: list[dict[str, Any]]) -> list[str]:
+        cases = [case for row in rows for case in expand(row, "cifar100", "small")]
+        found = Collected(Recipe("x", "table", "x", 0), "small", tuple(Entry(c, results) for c in cases), 4)
+        return [found.name(entry) for entry in found.entries]
+
+    grid = {"model.projector_dim": [512, 2048], "loss.num_slices": [16, 64]}
+    assert names([{"grid": grid}])[1:3] == [
+        "RGN_1.0(0, σ_GN), N = 64, D = 512",
+        "RGN_1.0(0, σ_GN), N = 16, D = 2048",
+    ]
+    assert names([{"group": "ResNet"}, {"group": "ViT", "base": "cifar100-vit"}, {"mu": 1}]) == [
+        "RGN_1.0(0, σ_GN), ResNet",
+        "RGN_1.0(0, σ_GN), ViT",
+        "RGN_1.0(1, σ_GN)",
+    ]
+
+
 def test_some_of_several_and_what_waits_for_results() -> None:
     waiting = {"kind": "order", "column": "encoder", "higher": {"mu": 1}, "lower": {"mu": 0}}
     assert verdicts(_collected([HOLD[0], FAIL[0]]))[0].word == "partly"
@@ -94,6 +151,7 @@ def test_some_of_several_and_what_waits_for_results() -> None:
         (verdict,) = verdicts(_collected([test], waiting=True))
         assert verdict.word == ("holds so far" if about_all else "holds"), test
     assert verdicts(_collected([FAIL[0]], waiting=True))[0].word == "does not hold"
+    assert verdicts(_collected([FAIL[5]], waiting=True))[0].word == "does not hold so far"
 
 
 def _beside_the_plain_loss(tests: list[dict[str, Any]], changes: dict[float, float]) -> Collected:
@@ -122,10 +180,26 @@ def test_changes_are_from_the_row_with_the_same_mu() -> None:
     (verdict,) = verdicts(found)
     assert verdict.word == "holds"
     assert "-0.40" in verdict.grounds[0]
-    assert verdicts(_beside_the_plain_loss([loss], {-2: -0.6, 0: 1.25}))[0].word == "does not hold"
+    assert verdicts(_beside_the_plain_loss([loss], {-2: -0.6, 0: 1.25}))[0].word == "partly"
+    assert verdicts(_beside_the_plain_loss([loss], {-2: -0.6, 0: -0.7}))[0].word == "does not hold"
     lines = tables.markdown(found).splitlines()
     assert [line.split("|")[4].strip() for line in lines[2:]] == ["", "", "-0.40", "+1.25"]
     assert lines[2].split("|")[5].strip() == "0.0100"
+
+
+def test_the_best_is_marked_once_all_are_there_and_never_over_a_sweep() -> None:
+    bold = lambda collected: [line.count("**") // 2 for line in tables.markdown(collected).splitlines()[2:]]
+    assert bold(_collected([])) == [1, 0, 1], "sparsest and most accurate"
+    assert bold(_collected([], waiting=True)) == [0, 0, 0, 0]
+    assert bold(_beside_the_plain_loss([], {-2: -0.4, 0: 1.25})) == [0, 0, 0, 0]
+
+
+def test_a_method_without_a_target_has_no_dash_for_its_theory() -> None:
+    recipe = Recipe("x", "table", "x", 0, columns=("encoder", "l0_theory"))
+    cases = [expand(row, "cifar100", "small")[0] for row in ({"mu": 0}, {"method": "lejepa"})]
+    found = Collected(recipe, "small", tuple(Entry(case, ()) for case in cases), 2)
+    cells = [line.split("|")[2:4] for line in tables.markdown(found).splitlines()[2:]]
+    assert [[cell.strip() for cell in row] for row in cells] == [["–", "–"], ["–", ""]]
 
 
 def test_correlation_is_pearsons() -> None:

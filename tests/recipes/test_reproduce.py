@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lpjepa._commands import reproduce
+from lpjepa.evaluation.run import Source
 from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select, sweep, tables
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
@@ -58,7 +59,7 @@ def test_tables_hold_the_published_values_row_by_row(name: str, tmp_path: Path) 
     assert len({len(row) for row in rows}) == 1, "every row has as many cells as the header"
     for case, row in zip(recipe.cases("paper"), rows[1:], strict=True):
         assert case.latex in row
-        shown = [cell for cell, head in zip(row, rows[0]) if head == "paper"]
+        shown = [cell for cell, head in zip(row, rows[0]) if head == recipe.beside]
         wanted = [number(value) for value in case.paper]
         assert [number(cell) for cell in shown] == wanted
 
@@ -184,8 +185,8 @@ def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:
 def test_features_of_the_own_source_are_computed_once(tiny) -> None:
     job = plan([catalog()["violins"]], "smoke", changes=tiny.changes)[0]
     subject = Subject(tiny.places.run_folder(job.config), tiny.places, "cpu")
-    downstream = tiny.places.transfer_sources()
-    assert subject.own_source == downstream["digits"]
+    downstream = {name: Source.parse(text) for name, text in tiny.places.transfer_sources().items()}
+    assert downstream["digits"].is_of(subject.run)
     assert subject.features(downstream["digits"], "test") is subject.val
     assert subject.features(downstream["rotated"], "test") is not subject.val
     again = Subject(tiny.places.run_folder(job.config), tiny.places, "cpu")
@@ -218,9 +219,10 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) -> 
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     assert summary.done == 0
     assert "RGN_1.0(0, σ_GN) seed 5 (cifar100-mark, 55 epochs, " in summary.messages[0]
-    (trace,) = places.work.rglob("failure.txt")
-    assert str(trace) in summary.messages[0]
-    assert "Traceback" in trace.read_text()
+    for job, message in zip(jobs, summary.messages, strict=True):
+        trace = places.run_folder(job.config) / "failure.txt"
+        assert str(trace) in message
+        assert "Traceback" in trace.read_text()
 
 
 def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:
@@ -300,9 +302,13 @@ def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path,
     page = results.write_docs(places, tmp_path / "docs").read_text(encoding="utf-8")
     assert "| 50.00 | 45.40 | 39.00 | 40.30 |" in page
     assert "**partly**" in page
-    assert "50.00 for 47.7 or more; 39.00 for 40.3 or more" in page
+    assert "yes: encoder 50.00 for 47.7 or more; no: projector 39.00 for 40.3 or more" in page
+    assert "0 hold, 1 hold partly, 0 do not hold" in page
     assert "lpjepa reproduce cifar100 --scale small" in page.split("## Not run yet")[1]
-    assert (tmp_path / "docs" / "results" / "densities.svg").is_file()
+    headings = {line.lstrip("# ") for line in page.splitlines() if line.startswith("#")}
+    anchors = {results._anchor(heading) for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors, "links of the contents lead somewhere"
+    assert (tmp_path / "docs" / "results" / "densities.png").is_file()
     for link in re.findall(r"\]\((results/[^)]+)\)", page):
         assert (tmp_path / "docs" / link).is_file()
 
@@ -346,8 +352,11 @@ def test_documentation_of_partial_results_and_of_two_lengths(tmp_path: Path, mon
     places = {"small": Places(tmp_path / "w", tmp_path / "results", tmp_path, "small")}
     page = results.write_docs(places, tmp_path / "docs").read_text(encoding="utf-8")
     assert page.index("### At the small scale, 100 epochs") < page.index("### At the small scale, 20 epochs")
-    assert "15 of 24 trainings" in page
-    assert "9 rows with one seed so far; 100 epochs; seeds 5, 6" in page
+    assert "15 of 24 trainings (`lpjepa reproduce cifar100 --scale small`)" in page
+    assert (
+        "**Ours:** CIFAR-100, ResNet-18, 100 epochs, batch 256, seeds 5, 6 (mean ± standard deviation; 9 "
+        "rows with one seed so far). **The paper's scale:** CIFAR-100, ResNet-18, 1000 epochs, batch 256"
+    ) in page
     assert "24 of 24 trainings" in page
     waiting = page.split("## Not run yet")[1]
     assert "reproduce nhsic" in waiting, "its trainings are there, its measures are not"

@@ -32,7 +32,9 @@ class Recipe:
         against: the rows that `change/COLUMN` is counted from, each for those with its mu.
         alone: time is measured, so nothing else may run on the device.
         claims: see `claims`.
+        notes: by scale, what a reader of the numbers must know besides.
         reported: numbers that the paper gives in its text.
+        beside: whose values stand beside ours in a table.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Recipe:
     notes: Mapping[str, str] = field(default_factory=dict)
     reported: tuple[Mapping[str, Any], ...] = ()
     across: int = 3
+    beside: str = "paper"
 
     def cases(self, scale: str) -> list[Case]:
         return [case for row in self.rows for case in expand(row, self.base, scale)]

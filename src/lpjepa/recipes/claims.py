@@ -1,6 +1,7 @@
 """The paper's claims as tests on what was measured: a verdict each, with the numbers it rests on.
 
-A claim has a sentence and a list of tests; a row is named by its fields, such as {p: 1.0, mu: 0}.
+A claim has a sentence and a list of tests; a row is named by its fields, such as {p: 1.0, mu: 0}. It holds
+when all of its tests do, for all rows that they are about; partly when some do; and so far while rows wait.
 
 | kind | holds when |
 |---|---|
@@ -21,7 +22,7 @@ A claim has a sentence and a list of tests; a row is named by its fields, such a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,54 +30,94 @@ from lpjepa.recipes.collected import Collected, Entry
 from lpjepa.recipes.values import METRICS, number
 
 Test = Mapping[str, Any]
-Outcome = tuple[bool, str]
+DEVIATIONS = 2.0  # of a difference between two rows, below which other seeds could turn it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many of the cases that a test is about are as it says, and the numbers.
+
+    Of two rows of n and m seeds, `distance` is how far their difference lies from its bound, over
+    sqrt(1/n + 1/m): in the measure of a standard deviation over seeds.
+    """
+
+    held: int
+    of: int
+    text: str
+    distance: float | None = None
+
+    @property
+    def word(self) -> str:
+        return "yes" if self.held == self.of else "in part" if self.held else "no"
 
 
 class NotMeasured(Exception):
-    """A row that the test needs has no results."""
+    """A row that the test needs has no results; the message names it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`word` is holds, partly, does not hold, or not measured; `grounds` says what was found."""
+    """`word` is holds, partly, does not hold (each may be `so far`), or not measured; `grounds` says why.
+
+    `faint`: a difference that it rests on is no larger than other seeds could make it.
+    """
 
     claim: str
     word: str
     grounds: tuple[str, ...]
+    faint: bool = False
 
 
-def verdicts(collected: Collected) -> list[Verdict]:
-    """Each claim of the recipe, judged on the rows that have results."""
-    return [_judge(claim, collected) for claim in collected.recipe.claims]
+def verdicts(collected: Collected, spread: Mapping[str, float] | None = None) -> list[Verdict]:
+    """Each claim of the recipe, judged on the rows that have results.
+
+    `spread` is the standard deviation over seeds of a column, where it is known.
+    """
+    return [_judge(claim, collected, spread or {}) for claim in collected.recipe.claims]
 
 
-def _judge(claim: Mapping[str, Any], collected: Collected) -> Verdict:
+def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, float]) -> Verdict:
     outcomes: list[Outcome] = []
-    missing = 0
+    grounds, waits, faint = [], [], False
+    several = len(claim["tests"]) > 1
+    columns = {test.get("column") for test in claim["tests"]}
     for test in claim["tests"]:
         try:
-            outcomes.append(TESTS[test["kind"]](collected, test))
-        except NotMeasured:
-            missing += 1
-        else:
-            missing += _waits(collected, test)
-    grounds = tuple(text for _, text in outcomes)
-    held = sum(ok for ok, _ in outcomes)
+            outcome = TESTS[test["kind"]](collected, test)
+        except NotMeasured as missing:
+            waits.append(str(missing))
+            continue
+        outcomes.append(outcome)
+        text = f"{test['column']} {outcome.text}" if len(columns) > 1 else outcome.text
+        if outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(test["column"], 0.0):
+            text, faint = f"{text}, within the spread of seeds", True
+        grounds.append(f"{outcome.word}: {text}" if several else text)
+        waits += [collected.name(entry) for entry in _waiting(collected, test)]
+    if waits:
+        grounds.append(f"waits for {_few(dict.fromkeys(waits))}")
     if not outcomes:
-        return Verdict(claim["claim"], "not measured", ())
-    if held == len(outcomes):
-        word = "holds" if not missing else "holds so far"
+        word = "not measured"
     else:
-        word = "partly" if held else "does not hold"
-    return Verdict(claim["claim"], word, grounds)
+        word = {"yes": "holds", "in part": "partly", "no": "does not hold"}[_together(outcomes)]
+        word += " so far" if waits else ""
+    return Verdict(claim["claim"], word, tuple(grounds), faint)
 
 
-def _waits(collected: Collected, test: Test) -> bool:
-    """Whether rows that a test is about have no results yet, so that what it found may change."""
+def _together(outcomes: Sequence[Outcome]) -> str:
+    return Outcome(sum(o.held for o in outcomes), sum(o.of for o in outcomes), "").word
+
+
+def _few(names: Iterable[str]) -> str:
+    known = list(names)
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+
+
+def _waiting(collected: Collected, test: Test) -> list[Entry]:
+    """Rows that a test is about and that have no results yet, so that what it found may change."""
     conditions = [test[key] for key in ("rows", "of", "against") if key in test]
     if test["kind"] in OVER_ALL and "rows" not in test:
         conditions.append({})
-    return any(not entry.results for condition in conditions for entry in collected.where(condition))
+    return [entry for condition in conditions for entry in collected.where(condition) if not entry.results]
 
 
 def _value(entry: Entry, column: str) -> float:
@@ -84,6 +125,14 @@ def _value(entry: Entry, column: str) -> float:
     if value is None:
         raise NotMeasured(entry.case.label)
     return value
+
+
+def _of(collected: Collected, entry: Entry, column: str) -> float:
+    """The value of a named row, or what the test waits for."""
+    if entry.mean(column) is None:
+        what = f" ({column})" if entry.results else ""
+        raise NotMeasured(collected.name(entry) + what)
+    return _value(entry, column)
 
 
 def _one(collected: Collected, condition: Mapping[str, Any]) -> Entry:
@@ -101,7 +150,8 @@ def _known(collected: Collected, condition: Mapping[str, Any] | None, *columns: 
         if all(entry.mean(column) is not None for column in columns)
     ]
     if not found:
-        raise NotMeasured(str(condition))
+        waiting = [collected.name(entry) for entry in collected.where(condition)]
+        raise NotMeasured(_few(waiting) or str(condition))
     return found
 
 
@@ -110,11 +160,21 @@ def _shown(value: float, column: str) -> str:
     return f"{value:.{digits}f}"
 
 
+def _pair(collected: Collected, column: str, entries: Sequence[Entry], margin: float, equal: bool) -> Outcome:
+    """Whether the first of two rows is above the second by `margin`, or just at it where `equal` will do."""
+    a, b = (_of(collected, entry, column) for entry in entries)
+    names = [collected.name(entry) for entry in entries]
+    text = f"{names[0]} {_shown(a, column)} against {names[1]} {_shown(b, column)}"
+    text += f" ({'+' if a >= b else ''}{_shown(a - b, column)}"
+    text += f"; the bound is {margin:+g})" if margin else ")"
+    single = sum(1 / len(entry.results) for entry in entries) ** 0.5
+    held = a > b + margin or (equal and a == b + margin)
+    return Outcome(held, 1, text, abs(a - b - margin) / single)
+
+
 def _order(collected: Collected, test: Test) -> Outcome:
-    column, high, low = test["column"], _one(collected, test["higher"]), _one(collected, test["lower"])
-    a, b = _value(high, column), _value(low, column)
-    text = f"{high.case.label} {_shown(a, column)}, {low.case.label} {_shown(b, column)}"
-    return a > b + test.get("margin", 0.0), text
+    high, low = _one(collected, test["higher"]), _one(collected, test["lower"])
+    return _pair(collected, test["column"], (high, low), test.get("margin", 0.0), equal=False)
 
 
 def _best(collected: Collected, test: Test) -> Outcome:
@@ -122,39 +182,38 @@ def _best(collected: Collected, test: Test) -> Outcome:
     tops = []
     for condition in (test["of"], test["against"]):
         tops.append(max(_known(collected, condition, column), key=lambda entry: _value(entry, column)))
-    a, b = (_value(entry, column) for entry in tops)
-    text = f"{tops[0].case.label} {_shown(a, column)}, {tops[1].case.label} {_shown(b, column)}"
-    return a >= b + test.get("margin", 0.0), text
+    return _pair(collected, column, tops, test.get("margin", 0.0), equal=True)
 
 
 def _close(collected: Collected, test: Test) -> Outcome:
     column, entry, to = test["column"], _one(collected, test["row"]), test["to"]
-    value = _value(entry, column)
-    wanted = _value(_one(collected, to), column) if isinstance(to, Mapping) else float(to)
-    text = f"{entry.case.label} {_shown(value, column)} for {_shown(wanted, column)}"
-    return abs(value - wanted) <= test["tolerance"], text
+    value = _of(collected, entry, column)
+    wanted = _of(collected, _one(collected, to), column) if isinstance(to, Mapping) else float(to)
+    text = f"{collected.name(entry)} {_shown(value, column)} for {_shown(wanted, column)}"
+    return Outcome(abs(value - wanted) <= test["tolerance"], 1, f"{text} ± {test['tolerance']:g}")
 
 
 def _at_least(collected: Collected, test: Test) -> Outcome:
-    entry = _one(collected, test["row"])
-    value = _value(entry, test["column"])
-    return value >= test["value"], f"{_shown(value, test['column'])} for {test['value']:g} or more"
+    column = test["column"]
+    value = _of(collected, _one(collected, test["row"]), column)
+    return Outcome(value >= test["value"], 1, f"{_shown(value, column)} for {test['value']:g} or more")
 
 
 def _published(collected: Collected, test: Test) -> Outcome:
-    worst, text = 0.0, ""
+    below: list[tuple[float, str]] = []
     for column in test["columns"]:
         for entry in _known(collected, None, column):
             paper = number(collected.recipe.published(entry.case, column))
-            if paper is None:
-                continue
-            value = _value(entry, column)
-            if not text or paper - value > worst:
-                worst = max(worst, paper - value)
-                text = f"{entry.case.label}, {column}: {_shown(value, column)} for {_shown(paper, column)}"
-    if not text:
-        raise NotMeasured("published")
-    return worst <= test["tolerance"], f"furthest below: {text}"
+            if paper is not None:
+                value = _value(entry, column)
+                text = (
+                    f"{collected.name(entry)}, {column}: {_shown(value, column)} for {_shown(paper, column)}"
+                )
+                below.append((paper - value, text))
+    if not below:
+        raise NotMeasured("rows with published values")
+    held = sum(gap <= test["tolerance"] for gap, _ in below)
+    return Outcome(held, len(below), f"{held} of {len(below)} values; furthest below {max(below)[1]}")
 
 
 def _theory(collected: Collected, test: Test) -> Outcome:
@@ -164,44 +223,47 @@ def _theory(collected: Collected, test: Test) -> Outcome:
     worst = max(rows, key=gap)
     within = sum(gap(entry) <= test["tolerance"] for entry in rows)
     text = (
-        f"{within} of {len(rows)} within {test['tolerance']:g}; furthest {worst.case.label}: "
+        f"{within} of {len(rows)} within {test['tolerance']:g}; furthest {collected.name(worst)}: "
         f"{_shown(_value(worst, column), column)} for {_shown(_value(worst, f'{column}_theory'), column)}"
     )
-    return within == len(rows), text
+    return Outcome(within, len(rows), text)
 
 
 def _above_theory(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
     rows = _known(collected, test.get("rows"), column, f"{column}_theory")
     above = [e for e in rows if _value(e, column) > _value(e, f"{column}_theory") + test["by"]]
-    return len(above) == len(rows), f"{len(above)} of {len(rows)} rows"
+    return Outcome(len(above), len(rows), f"{len(above)} of {len(rows)} rows")
 
 
 def _rising(collected: Collected, test: Test) -> Outcome:
     column, along = test["column"], test["along"]
     rows = sorted(_known(collected, test.get("rows"), column), key=lambda entry: float(entry.case[along]))
     if len(rows) < 2:
-        raise NotMeasured(column)
+        raise NotMeasured(f"more of the rows than {collected.name(rows[0])}")
     values = [_value(entry, column) for entry in rows]
-    text = f"{along} {float(rows[0].case[along]):g} to {float(rows[-1].case[along]):g}: " + ", ".join(
-        _shown(value, column) for value in values
-    )
-    return all(a < b for a, b in itertools.pairwise(values)), text
+    fixed = "".join(f"{k} = {v:g}, " for k, v in test.get("rows", {}).items() if isinstance(v, float))
+    ends = f"{along} {float(rows[0].case[along]):g} to {float(rows[-1].case[along]):g}"
+    text = f"{fixed}{ends}: " + ", ".join(_shown(value, column) for value in values)
+    return Outcome(all(a < b for a, b in itertools.pairwise(values)), 1, text)
 
 
 def _ratio(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    a, b = (_value(_one(collected, test[key]), column) for key in ("of", "to"))
-    return a <= test["at_most"] * b, f"{_shown(a, column)} against {_shown(b, column)}, ratio {a / b:.3f}"
+    a, b = (_of(collected, _one(collected, test[key]), column) for key in ("of", "to"))
+    text = (
+        f"{_shown(a, column)} against {_shown(b, column)}, ratio {a / b:.3f} for {test['at_most']:g} at most"
+    )
+    return Outcome(a <= test["at_most"] * b, 1, text)
 
 
 def _correlation(collected: Collected, test: Test) -> Outcome:
     first, second = test["columns"]
     rows = _known(collected, test.get("rows"), first, second)
     if len(rows) < 3:
-        raise NotMeasured(first)
+        raise NotMeasured("three rows at least")
     found = _pearson([_value(e, first) for e in rows], [_value(e, second) for e in rows])
-    return found >= test["at_least"], f"correlation {found:.3f} over {len(rows)} trainings"
+    return Outcome(found >= test["at_least"], 1, f"correlation {found:.3f} over {len(rows)} trainings")
 
 
 def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
@@ -215,19 +277,24 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
 
 def _no_loss(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    known = [(collected.change(entry, column), entry) for entry in collected.where(test.get("rows"))]
+    rows = collected.where(test.get("rows"))
+    known = [(collected.change(entry, column), entry) for entry in rows]
     changes = [(change, entry) for change, entry in known if change is not None]
     if not changes:
-        raise NotMeasured(column)
+        raise NotMeasured(_few(collected.name(entry) for entry in rows))
     worst, entry = min(changes, key=lambda pair: pair[0])
-    text = f"{column}: {len(changes)} rows, worst {entry.case.label} {worst:+.2f}"
-    return worst >= -test["margin"], text
+    held = sum(change >= -test["margin"] for change, _ in changes)
+    text = f"{held} of {len(changes)} rows, worst {entry.case.label} {worst:+.2f}"
+    return Outcome(held, len(changes), text)
 
 
 def _steeper(collected: Collected, test: Test) -> Outcome:
     column, rows = test["column"], test.get("rows", {})
-    a, b, c = (_value(_one(collected, {**rows, **test[key]}), column) for key in ("from", "through", "to"))
-    return b - c > a - b, f"{_shown(a, column)}, then {_shown(b, column)}, then {_shown(c, column)}"
+    a, b, c = (
+        _of(collected, _one(collected, {**rows, **test[key]}), column) for key in ("from", "through", "to")
+    )
+    text = f"{_shown(a, column)}, then {_shown(b, column)}, then {_shown(c, column)}"
+    return Outcome(b - c > a - b, 1, text)
 
 
 OVER_ALL = ("published", "theory", "above_theory", "rising", "correlation", "no_loss")

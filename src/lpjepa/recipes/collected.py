@@ -1,4 +1,8 @@
-"""A recipe with what was measured for it: its cases at a scale and the results of their seeds."""
+"""A recipe with what was measured for it: its cases at a scale and the results of their seeds.
+
+A row that has no result of the recipe's own seeds shows that of another seed which other recipes train, until
+its own is there; such a result counts as none of those that the recipe wants.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpjepa.recipes.cases import Case, config_of
-from lpjepa.recipes.catalog import Recipe
+from lpjepa.recipes.catalog import Recipe, catalog
 from lpjepa.recipes.store import Result, Store
 from lpjepa.recipes.values import measured
+
+SHORT = {"model.projector_dim": "D", "loss.num_slices": "N", "train.epochs": "epochs", "sigma": "σ"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,25 @@ class Collected:
 
     @property
     def found(self) -> int:
-        return sum(len(entry.results) for entry in self.entries)
+        """The trainings that the recipe wants and that there are; other seeds in their place do not count."""
+        wanted = self.recipe.seeds_at(self.scale)
+        return sum(result["seed"] in wanted for result in self.results())
+
+    @property
+    def rows(self) -> int:
+        """The rows that have any result."""
+        return sum(bool(entry.results) for entry in self.entries)
+
+    def name(self, entry: Entry) -> str:
+        """An entry's label, with what tells it from others of that label: its group, or its own keys."""
+        same = [other for other in self.entries if other.case.label == entry.case.label]
+        if len(same) == 1:
+            return entry.case.label
+        if len({other.case.group for other in same}) == len(same):
+            return f"{entry.case.label}, {entry.case.group}"
+        keys = {key for other in same for key in other.case.values}
+        telling = [k for k in sorted(keys - {"base"}) if len({str(other.case[k]) for other in same}) > 1]
+        return ", ".join([entry.case.label, *(f"{SHORT.get(k, k)} = {entry.case[k]}" for k in telling)])
 
     def where(self, condition: Mapping[str, Any] | None) -> list[Entry]:
         """The entries whose fields are as stated; a field stated as null must not be set."""
@@ -79,8 +103,16 @@ def collect(
 ) -> Collected:
     """What `store` holds of a recipe's trainings; `epochs` in place of the recipe's own."""
     entries, seeds = [], recipe.seeds_at(scale)
+    others = sorted({seed for other in catalog().values() for seed in other.seeds_at(scale)} - set(seeds))
     epochs = recipe.epochs_at(scale) if epochs is None else epochs
+
+    def of(case: Case, seed: int) -> tuple[Result, ...]:
+        result = store.get(config_of(case, scale, seed, epochs, changes))
+        return () if result is None or not _serves(result, recipe) else (result,)
+
     for case in recipe.cases(scale):
-        found = (store.get(config_of(case, scale, seed, epochs, changes)) for seed in seeds)
-        entries.append(Entry(case, tuple(r for r in found if r is not None and _serves(r, recipe))))
+        results = tuple(result for seed in seeds for result in of(case, seed))
+        if not results and not recipe.alone:  # times are those of the recipe's own trainings
+            results = next((found for seed in others if (found := of(case, seed))), ())
+        entries.append(Entry(case, results))
     return Collected(recipe, scale, tuple(entries), len(entries) * len(seeds), epochs)

@@ -34,14 +34,13 @@ from lpjepa.evaluation import (
     retrieve,
 )
 from lpjepa.evaluation.protocol import measures, probe_regime
-from lpjepa.evaluation.run import MATCHING, Source, evaluation_transform, load_images
+from lpjepa.evaluation.run import Source, evaluation_transform, load_images
 from lpjepa.models import SparseModel
 from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.places import Places, query_places
 from lpjepa.recipes.store import Result
-from lpjepa.training import Run
-from lpjepa.training._typed import to_dict
-from lpjepa.training.objectives import build_target
+from lpjepa.training import Run, to_dict
+from lpjepa.training.objectives import target_of
 
 PIECES = ("measures", "marginals", "posthoc", "neighbours", "attribution", "transfer")
 NEIGHBOURS = 7  # as in the paper's figures
@@ -49,7 +48,7 @@ LEVELS = 201  # quantiles of the marginals
 BATCH = 1000  # images a step: small batches would only wait for their launches
 HELD = 2**28  # values: features up to a gigabyte stay on the device, where all that follows is quick
 LOADED = 2**28  # bytes: sets of images up to this size are loaded once for all trainings of a process
-_loaded: dict[tuple[str, ...], ImageSet] = {}
+_loaded: dict[tuple[Source, str, str], ImageSet] = {}
 
 
 def missing_pieces(result: Result | None, wanted: tuple[str, ...], places: Places) -> list[str]:
@@ -69,7 +68,7 @@ class Subject:
     folder: Path
     places: Places
     device: str
-    known: dict[tuple[str, str], Features] = field(default_factory=dict)
+    known: dict[tuple[Source, str], Features] = field(default_factory=dict)
 
     @cached_property
     def run(self) -> Run:
@@ -81,7 +80,7 @@ class Subject:
 
     @cached_property
     def target(self) -> Any:
-        return build_target(self.run.config) if self.run.config.loss.method in MATCHING else None
+        return target_of(self.run.config)
 
     @cached_property
     def settings(self) -> EvaluationSettings:
@@ -100,23 +99,22 @@ class Subject:
         return self.images(self.own_source, "val")
 
     @property
-    def own_source(self) -> str:
-        data = self.run.config.data
-        return f"{data.source}={data.root}" if data.root else data.source
+    def own_source(self) -> Source:
+        return Source.of(self.run)
 
-    def images(self, source: str, split: str) -> ImageSet:
+    def images(self, source: Source, split: str) -> ImageSet:
         """The images of a source; those of small ones are kept for the trainings that follow."""
         key = (source, split, json.dumps(to_dict(self.run.config)["data"]))
         if (images := _loaded.get(key)) is None:
-            images = load_images(self.run, Source.parse(source), split)
+            images = load_images(self.run, source, split)
             if images.images is not None and images.images.nbytes <= LOADED:
                 _loaded[key] = images
         return images
 
-    def features(self, source: str, split: str) -> Features:
+    def features(self, source: Source, split: str) -> Features:
         """Features by source and split; the run's own source among the downstream ones is computed once."""
-        if source == self.own_source and split != "train":
-            split = "val"
+        if source.is_of(self.run):
+            source, split = self.own_source, "train" if split == "train" else "val"
         if (source, split) not in self.known:
             images, model = self.images(source, split), self.model
             small = len(images) * (model.encoder_dim + model.projector_dim) <= HELD
@@ -157,8 +155,8 @@ def compute(subject: Subject, name: str) -> dict[str, Any]:
 
 
 def _transfer(subject: Subject, source: str) -> dict[str, Any]:
-    text = subject.places.transfer_sources()[source]
-    train, test = subject.features(text, "train"), subject.features(text, "test")
+    images = Source.parse(subject.places.transfer_sources()[source])
+    train, test = subject.features(images, "train"), subject.features(images, "test")
     settings = subject.settings
     piece: dict[str, Any] = {"measures": measures(test, None, settings.seed)}
     for fraction in settings.fractions:

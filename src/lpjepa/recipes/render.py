@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from lpjepa.recipes import tables
-from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.claims import Verdict, verdicts
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.places import Places
+from lpjepa.recipes.setting import provenance, setting
 
 
 def render(collected: Collected, places: Places, folder: Path) -> list[Path]:
@@ -33,12 +33,16 @@ def render(collected: Collected, places: Places, folder: Path) -> list[Path]:
     return [page, *paths]
 
 
-def section(collected: Collected, picture: str) -> str:
-    """Caption, table or picture, the paper's stated values, verdicts, and what the numbers come from."""
+def section(collected: Collected, picture: str, spread: Mapping[str, float] | None = None) -> str:
+    """Caption, both settings, table or picture, values of the paper's text, verdicts, where it comes from."""
     recipe = collected.recipe
     parts = [recipe.caption.strip()]
     if recipe.label:
         parts[0] += f" (The paper's `{recipe.label[0]}`.)"
+    if recipe.trains:
+        parts.append(setting(collected))
+    if note := recipe.notes.get(collected.scale):
+        parts[-1] = f"{parts[-1]} {note.strip()}".strip()
     if recipe.kind == "table":
         parts.append(tables.markdown(collected).strip())
     else:
@@ -47,10 +51,8 @@ def section(collected: Collected, picture: str) -> str:
             parts.append(_figure_values(collected))
     if recipe.reported:
         parts.append(_reported(recipe.reported))
-    if found := verdicts(collected):
+    if found := verdicts(collected, spread):
         parts.append(verdict_table(found))
-    if note := recipe.notes.get(collected.scale):
-        parts.append(note.strip())
     if recipe.trains:
         parts.append(provenance(collected))
     if recipe.trains and collected.scale == "smoke":
@@ -64,27 +66,6 @@ def verdict_table(found: list[Verdict]) -> str:
         grounds = "; ".join(verdict.grounds).replace("|", "\\|")
         lines.append(f"| {verdict.claim} | **{verdict.word}** | {grounds} |")
     return "\n".join(lines)
-
-
-def provenance(collected: Collected) -> str:
-    """One sentence: how many trainings, of how many epochs, which scale, seeds, hardware and versions."""
-    results = collected.results()
-    about = scale_of(collected.scale)["about"]
-    text = f"{collected.found} of {collected.wanted} trainings; scale {collected.scale} ({about})"
-    if not results:
-        return f"*{text}; nothing measured yet.*"
-    lengths = " and ".join(map(str, collected.trained_epochs()))
-    seeds = sorted({result["seed"] for result in results})
-    single = sum(len(entry.results) == 1 for entry in collected.entries)
-    if len(seeds) > 1 and single:
-        text += f"; {single} row{'s' * (single != 1)} with one seed so far"
-    devices = sorted({result["hardware"]["device"] for result in results})
-    torches = sorted({result["versions"]["torch"] for result in results})
-    ours = sorted({result["versions"]["lpjepa"] for result in results})
-    return (
-        f"*{text}; {lengths} epochs; seeds {', '.join(map(str, seeds))}; {', '.join(devices)}; "
-        f"torch {', '.join(torches)}; lpjepa {', '.join(ours)}.*"
-    )
 
 
 def _figure_values(collected: Collected) -> str:

@@ -1,17 +1,22 @@
 """A table in the paper's form with the paper's values beside ours: Markdown and LaTeX.
 
-In each column of ours the best value is bold and, in LaTeX, the second underlined, as the paper does; a cell
-without results is a dash.
+In each column of ours the best value is bold and, in LaTeX, the second underlined, as the paper does, once
+every row has one: the best of those trained so far says nothing. Sweeps over mu beside a plain loss have no
+best. A cell that waits for results is a dash; one without a meaning (the l0 of a target that is none), empty.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.cases import TARGETED
+from lpjepa.recipes.collected import Collected
+from lpjepa.recipes.setting import length
 from lpjepa.recipes.values import measured, metric
 
 MISSING = "–"
+OF_TARGET = re.compile(r"_theory$|_gap$")
 
 
 def markdown(collected: Collected) -> str:
@@ -36,7 +41,8 @@ def latex(collected: Collected) -> str:
         if grouped and position and row[0]:
             body.append(r"    \midrule")
         body.append("    " + " & ".join(row) + r" \\")
-    caption = f"{recipe.title} ({collected.scale} scale; ours, then the paper's)"
+    whose = "the paper's" if recipe.beside == "paper" else recipe.beside
+    caption = f"{recipe.title} ({collected.scale} scale{length(collected)}; ours, then {whose})"
     return "\n".join(
         [
             r"\begin{table}[ht!]",
@@ -67,11 +73,11 @@ def _rows(collected: Collected, latex: bool) -> list[list[str]]:
     for name in recipe.columns_at(scale):
         header.append(metric(name).latex if latex else metric(name).heading)
         columns.append(
-            _changes(collected, name) if name.startswith("change/") else _ours(collected.entries, name, latex)
+            _changes(collected, name) if name.startswith("change/") else _ours(collected, name, latex)
         )
         paper = [_paper(recipe.published(entry.case, name, scale), name) for entry in collected.entries]
         if name in published and any(paper):
-            header.append("paper")
+            header.append(_escaped(recipe.beside) if latex else recipe.beside)
             columns.append([cell.replace("±", "$\\pm$") if latex else cell for cell in paper])
     rows, group = [header], ""
     for position, entry in enumerate(collected.entries):
@@ -84,15 +90,19 @@ def _rows(collected: Collected, latex: bool) -> list[list[str]]:
     return rows
 
 
-def _ours(entries: Sequence[Entry], name: str, latex: bool) -> list[str]:
+def _ours(collected: Collected, name: str, latex: bool) -> list[str]:
+    entries, recipe = collected.entries, collected.recipe
     known = [measured(name, entry.case, entry.results) for entry in entries]
-    digits, better = metric(name).digits, metric(name).better
+    digits = metric(name).digits
+    meant = [not OF_TARGET.search(name) or entry.case["method"] in TARGETED for entry in entries]
+    complete = all(value is not None for value, is_meant in zip(known, meant) if is_meant)
+    better = metric(name).better if complete and not recipe.against else 0
     shown = [None if value is None else round(value[0], digits) for value in known]
     ranks = sorted({value for value in shown if value is not None}, reverse=better > 0)
     cells = []
-    for value, rounded in zip(known, shown):
+    for value, rounded, is_meant in zip(known, shown, meant):
         if value is None or rounded is None:
-            cells.append(MISSING if not latex else "--")
+            cells.append("" if not is_meant else MISSING if not latex else "--")
             continue
         text = f"{rounded:.{digits}f}"
         if value[1] is not None and not name.endswith("_theory"):

@@ -109,6 +109,9 @@ METRICS: dict[str, Metric] = {
         "entropy of the target", "Entropy", _piece("measures", "predicted", "entropy"), 3
     ),
     "nhsic": Metric("nHSIC ↓", r"nHSIC $\downarrow$", _piece("measures", "projector", "nhsic"), 4, -1),
+    "nhsic_shuffled": Metric(
+        "nHSIC, shuffled", "nHSIC, shuffled", _piece("measures", "projector", "nhsic_shuffled"), 4
+    ),
     "mad_l0": Metric("relative MAD of ℓ0", r"MAD of $\ell_0$", _deviation("l0"), 3),
     "mad_l1": Metric("relative MAD of ℓ1", r"MAD of $\ell_1$", _deviation("l1"), 3),
     "posthoc_projector": Metric(
@@ -142,6 +145,18 @@ FIELDS = {
 }
 
 
+# On the axes of figures, where an arrow would not say what is shown.
+AXIS = {
+    "l0": "ℓ0 (fraction of active features)",
+    "l1": "ℓ1 (lower is sparser)",
+    "encoder": "encoder accuracy (%)",
+    "projector": "projector accuracy (%)",
+    "posthoc_projector": "projector accuracy after ReLU (%)",
+    "nhsic": "nHSIC (lower is more independent)",
+    "nhsic_shuffled": "of the same features, each shuffled",
+}
+
+
 def metric(name: str) -> Metric:
     """A metric by name, those of downstream sets included."""
     if name in METRICS:
@@ -149,7 +164,9 @@ def metric(name: str) -> Metric:
     parts = name.split("/")
     if parts[0] == "change":
         of = metric(parts[1])
-        return Metric(f"change of {parts[1]}", f"$\\Delta$ {parts[1]}", lambda result: None, of.digits)
+        return Metric(
+            f"change of {parts[1]} accuracy", f"$\\Delta$ {parts[1]}", lambda result: None, of.digits
+        )
     if parts[0] == "transfer" and len(parts) == 4:
         return Metric(parts[1], parts[1], lambda result: _transfer(result, *parts[1:]), 2, +1)
     if parts[0] == "sparsity" and len(parts) == 3:
@@ -158,7 +175,8 @@ def metric(name: str) -> Metric:
 
 
 def heading(name: str) -> str:
-    return FIELDS.get(name) or metric(name).heading
+    """What stands at an axis."""
+    return FIELDS.get(name) or AXIS.get(name) or metric(name).heading
 
 
 def measured(name: str, case: Case, results: Sequence[Result]) -> tuple[float, float | None] | None:

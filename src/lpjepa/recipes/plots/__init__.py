@@ -32,6 +32,7 @@ WHOLE: dict[str, Callable[[Panel, Collected, Any], Figure]] = {
 }
 # What a panel shows without a training; the others leave a panel empty until there are results.
 NEEDS_NOTHING = ("mathematics",)
+BELOW = 0.8  # inches of a legend below its panel
 
 
 def draw(collected: Collected, places: Any) -> Figure:
@@ -53,7 +54,15 @@ def draw(collected: Collected, places: Any) -> Figure:
             axes.text(0.5, 0.5, "no results yet", transform=axes.transAxes, ha="center", va="center")
     for axes in grid.ravel()[len(panels) :]:
         axes.set_visible(False)
+    if any(_below(axes) for axes in grid.ravel()):
+        figure.set_figheight((3.3 + BELOW) * down)
     return figure
+
+
+def _below(axes: Axes) -> bool:
+    """Whether the legend stands below the panel, and so takes from its height."""
+    legend = axes.get_legend()
+    return legend is not None and legend.get_bbox_to_anchor().y0 < axes.bbox.y0
 
 
 __all__ = ["AXES", "NEEDS_NOTHING", "WHOLE", "draw"]

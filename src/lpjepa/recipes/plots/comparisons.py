@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.values import heading
-from lpjepa.report.figures.style import series_colour, series_dash, series_marker
+from lpjepa.report.figures.style import plain_log, series_colour, series_dash, series_marker
 
 Panel = Mapping[str, Any]
 
@@ -59,4 +59,6 @@ def sources(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.set_xticks(range(len(wanted)), wanted)
     axes.set_ylabel(heading(panel["y"]))
     if axes.has_data():
-        axes.legend(fontsize=6.5, ncols=2)
+        axes.set_yscale("log")
+        plain_log(axes.yaxis)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=6.5, ncols=3)

@@ -38,7 +38,7 @@ def _cloud(axes: Axes, x: Tensor, index: int) -> None:
     tip = (float(c[0]), float(c[1]))
     axes.annotate("", xy=tip, xytext=(0, 0), arrowprops={"arrowstyle": "->", "color": theme().ink})
     axes.text(tip[0] + 0.1, tip[1], "c", fontweight="bold")
-    axes.set(xlim=(-3.6, 3.6), ylim=(-3.6, 3.6), aspect="equal")
+    axes.set(xlim=(-3.6, 3.6), ylim=(-3.6, 3.6), aspect="equal", xlabel="x₁", ylabel="x₂")
 
 
 def projections(axes: Axes, panel: Panel) -> None:

@@ -19,11 +19,17 @@ from lpjepa.report.figures.training import frontier
 Panel = Mapping[str, Any]
 THEORY: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.0}
 FINE = 121  # points of a theoretical curve
+CROWDED = 5  # lines in a legend that still finds room among the data
+PAPER_MARKERS = ("D", "p")  # hollow; one a table
+PAPER_TABLES = {"cifar100": "paper, CIFAR-100 (1000 epochs)", "vit": "paper, ViT on ImageNet-100"}
 ACCURACY = ("encoder_accuracy", "projector_accuracy")
 
 
 def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
-    """`y` against `x`, a line for each value of the `series` fields; theory dashed, the paper hollow."""
+    """`y` against `x`, a line for each value of the `series` fields; theory dashed, the paper hollow.
+
+    `names` is a field whose value stands beside each point.
+    """
     x_name, y_name = panel["x"], panel["y"]
     for index, (label, entries) in enumerate(series_of(collected, panel).items()):
         points = sorted(
@@ -40,13 +46,22 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             axes.plot(x, y, linestyle=line, label=label, **style)
         if panel.get("theory"):
             _theory(axes, x_name, y_name, entries, series_colour(index))
+        if field := panel.get("names"):
+            _name_points(axes, x_name, y_name, field, entries, series_colour(index), index)
+    if panel.get("theory"):
+        axes.plot([], [], color=theme().muted, label="theory", **THEORY)
     if panel.get("frontier"):
         _frontier(axes, x_name, y_name, collected, panel)
-    for name in panel.get("paper", ()):
-        _published(axes, x_name, y_name, panel, name)
+    for marker, name in zip(PAPER_MARKERS, panel.get("paper", ())):
+        _published(axes, x_name, y_name, panel, name, marker)
     if panel.get("logx"):
         axes.set_xscale("log", base=2 if x_name in FIELDS else 10)
         plain_log(axes.xaxis)
+        if x_name in FIELDS:  # a sweep: its own values are the ticks
+            ticks = sorted({float(entry.case[x_name]) for entry in collected.entries})
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    if panel.get("names"):
+        axes.margins(x=0.1)  # for the names of the outermost points
     axes.set_xlabel(heading(x_name))
     axes.set_ylabel(heading(y_name))
     _legend(axes)
@@ -55,7 +70,8 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
 def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
     """A quantity over the epochs, the mean over seeds, a line for each value of the `series` fields.
 
-    `relative` puts trainings of different lengths on one axis, `theory` adds the target's l0.
+    `relative` puts trainings of different lengths on one axis, `theory` adds the target's l0, and `paper`
+    where rows of the paper's table end.
     """
     name = panel["y"]
     for index, (label, entries) in enumerate(series_of(collected, panel).items()):
@@ -74,16 +90,22 @@ def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
     if panel.get("theory") and axes.has_data():
         wanted = float(target_of(collected.where(panel.get("where"))[0]).active_probability)
         axes.axhline(wanted, color=theme().target, label="target", **THEORY)
+        for table in panel.get("paper", ()):
+            _published_ends(axes, name, panel, table)
     if name not in ACCURACY and not panel.get("linear") and axes.has_data():
         axes.set_yscale("log")
         plain_log(axes.yaxis)
     axes.set_xlabel("share of the training" if panel.get("relative") else "epoch")
-    axes.set_ylabel(f"{name.split('_')[0]} accuracy (%)" if name in ACCURACY else name.replace("_", " "))
+    names = {"l0": "ℓ0 of validation images"}
+    axes.set_ylabel(
+        f"{name.split('_')[0]} accuracy (%)" if name in ACCURACY else names.get(name, name.replace("_", " "))
+    )
     _legend(axes)
 
 
 def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
-    """Distribution function of all features together beside the target's."""
+    """Distribution function of all features together beside the target's, from below their atoms at zero."""
+    lowest = 1.0
     for entry in collected.where(panel.get("where")):
         target = target_of(entry)
         for result in entry.results[:1]:
@@ -91,14 +113,14 @@ def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
             if piece is None:
                 continue
             levels = np.linspace(0, 1, len(piece["quantiles"]))
-            axes.plot(
-                piece["quantiles"], levels, color=series_colour(0), label="features", drawstyle="steps-post"
-            )
+            lowest = min(lowest, piece["zero"])
+            axes.plot(piece["quantiles"], levels, color=series_colour(0), label="features")
         high = float(target.icdf(torch.tensor(0.999, dtype=torch.float64)))
         x = torch.linspace(0, high, FINE, dtype=torch.float64)
         axes.plot(x, target.cdf(x), color=theme().target, label="target", **THEORY)
         axes.set_xlim(-0.02 * high, high)
-    axes.set_ylim(0, 1.02)
+        lowest = min(lowest, float(target.cdf(torch.zeros((), dtype=torch.float64))))
+    axes.set_ylim(max(0.0, lowest - 0.3 * (1 - lowest)), 1 + 0.02 * (1 - lowest))
     axes.set_xlabel("feature value")
     axes.set_ylabel("distribution function")
     _legend(axes)
@@ -139,8 +161,21 @@ def _theory(axes: Axes, x_name: str, y_name: str, entries: list[Entry], colour: 
     }
     x, y = read[x_name](), read[y_name]()
     axes.plot(x, y, color=colour, label="_theory", **THEORY)
-    if "theory" not in axes.get_legend_handles_labels()[1]:
-        axes.plot([], [], color=theme().muted, label="theory", **THEORY)
+
+
+def _name_points(
+    axes: Axes, x_name: str, y_name: str, field: str, entries: list[Entry], colour: str, index: int
+) -> None:
+    """The value of `field` beside each point, on the right for every other series."""
+    right = index % 2 == 0
+    for entry in entries:
+        x, y = entry.mean(x_name), entry.mean(y_name)
+        if x is not None and y is not None:
+            axes.annotate(
+                f"{float(entry.case[field]):g}".replace("-", "−"), (x, y), color=colour, fontsize=6.5,
+                xytext=(5 if right else -5, 0), textcoords="offset points", va="center",
+                ha="left" if right else "right",
+            )  # fmt: skip
 
 
 def _frontier(axes: Axes, x_name: str, y_name: str, collected: Collected, panel: Panel) -> None:
@@ -155,15 +190,11 @@ def _frontier(axes: Axes, x_name: str, y_name: str, collected: Collected, panel:
     )  # fmt: skip
 
 
-def _published(axes: Axes, x_name: str, y_name: str, panel: Panel, name: str) -> None:
+def _published(axes: Axes, x_name: str, y_name: str, panel: Panel, name: str, marker: str) -> None:
     """Rows of one of the paper's tables in the panel's quantities, those with the same kind of target."""
     recipe = catalog()[name]
     points = []
-    for case in recipe.cases("paper"):
-        if case["method"] != "rgn" or any(
-            case[key] != value for key, value in panel.get("where", {}).items() if key != "group"
-        ):
-            continue
+    for case in _targeted(recipe, panel):
         read = lambda what, case=case: (
             case[what] if what in ("mu", "p") else _paper_number(recipe, case, what)
         )
@@ -173,9 +204,38 @@ def _published(axes: Axes, x_name: str, y_name: str, panel: Panel, name: str) ->
     if points:
         x, y = zip(*points)
         axes.plot(
-            x, y, linestyle="none", marker="D", markersize=6, markerfacecolor="none",
-            markeredgecolor=theme().ink, label=f"paper's {name} table",
+            x, y, linestyle="none", marker=marker, markersize=6, markerfacecolor="none",
+            markeredgecolor=theme().ink, label=PAPER_TABLES[name],
         )  # fmt: skip
+
+
+def _published_ends(axes: Axes, column: str, panel: Panel, name: str) -> None:
+    """What one of the paper's tables has after its training, at the right end, with p."""
+    recipe = catalog()[name]
+    right = axes.get_xlim()[1]
+    for case in _targeted(recipe, panel):
+        value = _paper_number(recipe, case, column)
+        if value is not None:
+            label = "_" if PAPER_TABLES[name] in axes.get_legend_handles_labels()[1] else PAPER_TABLES[name]
+            axes.plot(
+                [right], [value], linestyle="none", marker="D", markersize=6, markerfacecolor="none",
+                markeredgecolor=theme().ink, label=label, clip_on=False,
+            )  # fmt: skip
+            axes.annotate(
+                f"p = {case['p']:g}", (right, value), xytext=(6, 0), textcoords="offset points", va="center",
+                fontsize=6.5,
+            )  # fmt: skip
+    axes.set_xlim(right=right)
+
+
+def _targeted(recipe: Any, panel: Panel) -> list[Any]:
+    """The paper's rows of Rectified LpJEPA that have the fields of the panel's entries."""
+    wanted = {key: value for key, value in panel.get("where", {}).items() if key != "group"}
+    return [
+        case
+        for case in recipe.cases("paper")
+        if case["method"] == "rgn" and all(case[key] == value for key, value in wanted.items())
+    ]
 
 
 def _paper_number(recipe: Any, case: Any, name: str) -> float | None:
@@ -186,5 +246,9 @@ def _paper_number(recipe: Any, case: Any, name: str) -> float | None:
 
 
 def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[1]:
+    """Where there is room, or below the panel when there are too many lines for that."""
+    count = len(axes.get_legend_handles_labels()[1])
+    if count > CROWDED:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7, ncols=2)
+    elif count:
         axes.legend(loc="best", fontsize=7)

@@ -90,6 +90,7 @@ def variances(mu: Tensor, p: Tensor, sigma: str, rectified: bool, empirical: boo
 def sigma_map(axes: Axes, panel: Panel) -> None:
     mu, p = torch.broadcast_tensors(MU.view(-1, 1), P.view(1, -1))
     _lines_over_mu(axes, _scale(panel["sigma"], p, mu), "σ", log=False)
+    axes.set_ylim(bottom=0)  # room for the legend below constant lines
 
 
 def _lines_over_mu(axes: Axes, values: Tensor, ylabel: str, log: bool = True) -> None:

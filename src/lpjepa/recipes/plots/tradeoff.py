@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.setting import described
 from lpjepa.recipes.values import measured
 from lpjepa.report.figures.style import series_colour, series_marker, theme
 
@@ -28,16 +29,16 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
             continue
         entries, x, y, spread = zip(*rows)
         axes.errorbar(
-            x, y, yerr=[s or 0.0 for s in spread], color=series_colour(index), marker=series_marker(index),
+            x, y, yerr=_bars(spread), color=series_colour(index), marker=series_marker(index),
             markersize=5.5, elinewidth=1.0, capsize=2, label=group, zorder=3,
         )  # fmt: skip
         if index == 0:
             for entry, at, value in zip(entries, x, y):
-                _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value)
+                _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value, entry.case["mu"])
     baselines = [entry for entry in collected.entries if entry.case.group not in panel["lines"]]
     for index, (entry, at, value, deviation) in enumerate(_measured(baselines, name), len(panel["lines"])):
         axes.errorbar(
-            [at], [value], yerr=[deviation or 0.0], linestyle="none", color=series_colour(index), capsize=2,
+            [at], [value], yerr=_bars([deviation]), linestyle="none", color=series_colour(index), capsize=2,
             marker=series_marker(index), markersize=6.5, elinewidth=1.0, label=entry.case.label, zorder=2,
         )  # fmt: skip
     if not axes.has_data():
@@ -49,9 +50,15 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.set_xlim(1.5 * high, low)  # room for the first name
     axes.margins(y=0.12)
     axes.set_xlabel("active features (ℓ0), sparser to the right")
-    axes.set_ylabel("linear probe accuracy (%)")
+    axes.set_ylabel("online probe accuracy (%)")
+    axes.set_title(described(collected), loc="right", fontsize=7.5, fontweight="normal", color=theme().muted)
     if panel.get("legend", True):
         axes.legend(loc="lower left", fontsize=7.5)
+
+
+def _bars(deviations: Sequence[float | None]) -> list[float] | None:
+    """Half lengths of the bars; none where no training has several seeds."""
+    return [value or 0.0 for value in deviations] if any(deviations) else None
 
 
 def worth_showing(collected: Collected) -> bool:
@@ -70,8 +77,7 @@ def _measured(entries: list[Entry], name: str) -> list[tuple[Entry, float, float
     return found
 
 
-def _name(axes: Axes, text: str, x: float, y: float) -> None:
-    """Below and to the left, where a falling line leaves room."""
-    axes.annotate(
-        text, (x, y), xytext=(-4, -9), textcoords="offset points", ha="right", fontsize=7, color=theme().ink
-    )
+def _name(axes: Axes, text: str, x: float, y: float, mu: float) -> None:
+    """Above where the line is flat; else below and to the left, where a falling line leaves room."""
+    at, side = ((2, 7), "left") if mu == 0 else ((-2, 7), "right") if mu > 0 else ((-4, -9), "right")
+    axes.annotate(text, (x, y), xytext=at, textcoords="offset points", ha=side, fontsize=7, color=theme().ink)

@@ -1,0 +1,175 @@
+"""Answers about the gap between l0 and its target: is it the paper's, when does it open, what closes it.
+
+Each answer is a table from the results that there are, and a sentence that counts its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lpjepa.recipes.collected import Collected, Entry
+from lpjepa.recipes.values import number
+
+CLOSED = 0.01  # of l0, by which the gap counts as closed
+LOSS = 0.5  # points of accuracy that closing it may cost
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the training, at which l0 is shown
+NO_LOSS = "yes, at no loss"
+WAITS = "Waits for trainings of {}."
+
+
+def l0_answers(found: Mapping[str, Collected]) -> str:
+    """The three answers as Markdown, from the recipes by name."""
+    same = [found[name] for name in ("cifar100-mark", "cifar100", "cifar100-long") if name in found]
+    over = [found[name] for name in ("cifar100", "l0-gap", "cifar100-long") if name in found]
+    parts = [
+        "**Is there the paper's gap?** " + _same_gap(same),
+        "**When in training does it open?** " + _opening(over),
+        "**What closes it?** " + _closing(found.get("exact-sparsity")),
+    ]
+    return "\n\n".join(parts)
+
+
+def _same_gap(collected: Sequence[Collected]) -> str:
+    lines: list[list[str]] = []
+    ours: dict[int, list[float]] = {}
+    both: list[tuple[float, float]] = []
+    for of_recipe in collected:
+        for entry in _targeted(of_recipe):
+            target, epochs = _mean(entry, "l0_theory"), _epochs(entry)
+            gap = _mean(entry, "l0") - target
+            ours.setdefault(epochs, []).append(gap)
+            cells = [entry.case.label, str(epochs), f"{target:.3f}", f"{target + gap:.3f}", f"{gap:+.3f}"]
+            paper = number(of_recipe.recipe.published(entry.case, "l0"))
+            if paper is None or of_recipe.recipe.beside != "paper":
+                lines.append([*cells, "", ""])
+            else:
+                lines.append([*cells, f"{paper:.3f}", f"{paper - target:+.3f}"])
+                both.append((gap, paper - target))
+    if not lines:
+        return WAITS.format("`cifar100`")
+    text = ""
+    for epochs, gaps in sorted(ours.items()):
+        above, below = sum(gap > CLOSED for gap in gaps), sum(gap < -CLOSED for gap in gaps)
+        if len(gaps) == 1:
+            text += f"At {epochs} epochs the one row differs from the target by {gaps[0]:+.3f}. "
+            continue
+        text += f"At {epochs} epochs {above} of {len(gaps)} rows lie more than {CLOSED:g} above the target "
+        text += f"and {below} below it ({min(gaps):+.3f} to {max(gaps):+.3f}). "
+    if both:
+        low, high = min(paper for _, paper in both), max(paper for _, paper in both)
+        same = sum(gap * paper > 0 for gap, paper in both)
+        text += f"The paper's rows, after 1000 epochs, differ by {low:+.3f} to {high:+.3f}; "
+        text += f"ours have the sign of theirs in {same} of {len(both)}."
+    header = ["row", "epochs", "target", "ℓ0", "gap", "paper's ℓ0 (1000 epochs)", "paper's gap"]
+    return f"{text.strip()}\n\n" + _table(header, lines)
+
+
+def _opening(collected: Sequence[Collected]) -> str:
+    """l0 of the validation images at shares of the training, one training a line, whichever recipe has it."""
+    curves: dict[str, tuple[Collected, Entry, dict[str, Any]]] = {}
+    for of_recipe in collected:
+        for entry in _targeted(of_recipe):
+            for result in entry.results[:1]:
+                if result.get("curves", {}).get("l0"):
+                    curves.setdefault(result["identity"], (of_recipe, entry, result))
+    if not curves:
+        return WAITS.format("`l0-gap`")
+    lines, opened = [], []
+    for of_recipe, entry, result in curves.values():
+        epochs, l0 = result["curves"]["epoch"], result["curves"]["l0"]
+        target = _mean(entry, "l0_theory")
+        crossed = opening_epoch(epochs, l0, target)
+        opened.append(crossed)
+        group = f", {entry.case.group}" if of_recipe.recipe.name == "l0-gap" else ""
+        cells = [f"{entry.case.label}{group}", str(_epochs(entry)), str(result["seed"]), f"{target:.3f}"]
+        cells += [f"{_at(epochs, l0, share):.3f}" for share in SHARES]
+        lines.append([*cells, "never" if crossed is None else f"{crossed:g}"])
+    never = sum(epoch is None for epoch in opened)
+    known = [epoch for epoch in opened if epoch is not None]
+    text = f"Of {len(opened)} trainings {len(known)} end more than {CLOSED:g} above the target"
+    if known:
+        text += f", from epoch {min(known):g} at the earliest and {max(known):g} at the latest on"
+    text += f"; {never} do not." if never else "."
+    header = ["training", "epochs", "seed", "target", *(f"ℓ0 at {share:.0%}" for share in SHARES)]
+    return f"{text}\n\n" + _table([*header, f"above by {CLOSED:g} from epoch"], lines)
+
+
+def opening_epoch(epochs: Sequence[float], l0: Sequence[float], target: float) -> float | None:
+    """The first measured epoch from which on l0 stays more than CLOSED above the target."""
+    opened = None
+    for epoch, value in zip(epochs, l0):
+        if value <= target + CLOSED:
+            opened = None
+        elif opened is None:
+            opened = epoch
+    return opened
+
+
+def _at(epochs: Sequence[float], values: Sequence[float], share: float) -> float:
+    """The value measured nearest to a share of the training."""
+    nearest = min(range(len(epochs)), key=lambda i: abs(epochs[i] - share * epochs[-1]))
+    return float(values[nearest])
+
+
+def _closing(collected: Collected | None) -> str:
+    """A line for each setting of the search: its largest gap, its worst changes, and what that means."""
+    if collected is None or not collected.rows:
+        return WAITS.format("`exact-sparsity`")
+    lines, good = [], []
+    for group in dict.fromkeys(entry.case.group for entry in collected.entries):
+        entries = collected.where({"group": group})
+        trained = [entry for entry in entries if entry.results]
+        if not trained:
+            lines.append([group, f"0 of {len(entries)}", "", "", "", "waits"])
+            continue
+        gap = max(abs(_mean(entry, "l0") - _mean(entry, "l0_theory")) for entry in trained)
+        changes = [_worst(collected, trained, column) for column in ("encoder", "projector")]
+        word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
+        if word == NO_LOSS:
+            good.append(group)
+        cells = ["" if change is None else f"{change:+.2f}" for change in changes]
+        lines.append([group, f"{len(trained)} of {len(entries)}", f"{gap:.4f}", *cells, word])
+    text = (
+        f"Within {CLOSED:g} of the target at every mu trained, at most {LOSS:g} points below the plain loss: "
+        + (", ".join(good) if good else "no setting so far" if collected.found < collected.wanted else "none")
+        + ". Changes are the worst over mu, from the plain loss at the same mu and seed."
+    )
+    header = ["setting", "mu trained", "largest gap", "encoder", "projector", f"closes it ({CLOSED:g})"]
+    return f"{text}\n\n" + _table(header, lines)
+
+
+def _verdict(gap: float, changes: Sequence[float | None], plain: bool) -> str:
+    if plain:
+        return "closed as it is" if gap <= CLOSED else "the gap"
+    if gap > CLOSED:
+        return "no"
+    known = [change for change in changes if change is not None]
+    if len(known) < len(changes):
+        return "yes, its cost not known"
+    return NO_LOSS if min(known) >= -LOSS else "yes, at a loss"
+
+
+def _worst(collected: Collected, entries: Sequence[Entry], column: str) -> float | None:
+    changes = [collected.change(entry, column) for entry in entries]
+    return min((change for change in changes if change is not None), default=None)
+
+
+def _targeted(collected: Collected) -> list[Entry]:
+    """The trained entries whose target predicts an l0."""
+    return [entry for entry in collected.entries if entry.mean("l0_theory") is not None]
+
+
+def _mean(entry: Entry, name: str) -> float:
+    value = entry.mean(name)
+    assert value is not None
+    return value
+
+
+def _epochs(entry: Entry) -> int:
+    return int(entry.results[0]["config"]["train"]["epochs"])
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

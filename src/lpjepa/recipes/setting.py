@@ -1,0 +1,115 @@
+"""What stands behind the numbers of a section: our setting beside the paper's, and what it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lpjepa.recipes.cases import config_of
+from lpjepa.recipes.collected import Collected
+from lpjepa.training import to_dict
+
+SOURCES = {
+    "cifar100": "CIFAR-100",
+    "imagenet100": "ImageNet-100",
+    "imagenet": "ImageNet-1K",
+}
+ENCODERS = {
+    "resnet18": "ResNet-18",
+    "resnet50": "ResNet-50",
+    "vit_small": "ViT-S",
+    "convnext_small": "ConvNeXt-S",
+}
+
+
+def setting(collected: Collected) -> str:
+    """Data, encoder and epochs of ours and, where the paper has such numbers, of its scale."""
+    results = collected.results()
+    if not results:
+        return ""
+    ours = _described([result["config"] for result in results])
+    text = f"**Ours:** {ours}, {seeds(collected)}."
+    recipe = collected.recipe
+    if recipe.beside != "paper" or not (recipe.label or any(entry.case.paper for entry in collected.entries)):
+        return text
+    theirs = _described(
+        to_dict(config_of(case, "paper", 5, recipe.epochs_at("paper"))) for case in recipe.cases("paper")
+    )
+    if theirs == ours:
+        return f"{text} **The paper's scale:** the same."
+    return f"{text} **The paper's scale:** {theirs}; accuracies are not comparable, only orders are."
+
+
+def described(collected: Collected) -> str:
+    """Data, encoder and epochs of what has been trained, such as `CIFAR-100, ResNet-18, 100 epochs`."""
+    return _described(result["config"] for result in collected.results()).rsplit(", ", 1)[0]
+
+
+def length(collected: Collected) -> str:
+    """`, 100 epochs` of what has been trained, or nothing."""
+    found = collected.trained_epochs()
+    return f", {' and '.join(map(str, found))} epochs" if found else ""
+
+
+def seeds(collected: Collected) -> str:
+    """`seed 5`, or `seeds 5, 6 (mean ± standard deviation; 3 rows have one so far)`."""
+    found = sorted({result["seed"] for result in collected.results()})
+    wanted = collected.recipe.seeds_at(collected.scale)
+    text = f"seed{'s' * (len(found) != 1)} {_listed(found)}"
+    notes = []
+    single = sum(len(entry.results) == 1 for entry in collected.entries)
+    if any(len(entry.results) > 1 for entry in collected.entries):
+        notes.append("mean ± standard deviation")
+        if single:
+            notes.append(f"{single} row{'s' * (single != 1)} with one seed so far")
+    elif missing := [seed for seed in wanted if seed not in found]:
+        notes.append(f"seed{'s' * (len(missing) != 1)} {_listed(missing)} not trained yet")
+    return text + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def provenance(collected: Collected) -> str:
+    """One sentence: how many trainings, by which command, how long each took, on what and with what."""
+    results, recipe = collected.results(), collected.recipe
+    command = f"`lpjepa reproduce {recipe.name} --scale {collected.scale}`"
+    text = f"{collected.found} of {collected.wanted} trainings ({command})"
+    if not results:
+        return f"*{text}; nothing measured yet.*"
+    if others := len(results) - collected.found:
+        text += f", and {others} of another seed in the place of those that wait"
+    minutes = [result["seconds"] / 60 for result in results]
+    low, high = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
+    parts = [
+        text,
+        f"{low if low == high else f'{low} to {high}'} minutes" + " each" * (len(results) > 1),
+        _every(f"{r['hardware']['device']}{_shared(r['hardware'])}" for r in results),
+        "torch " + _every(r["versions"]["torch"] for r in results),
+        "lpjepa " + _every(r["versions"]["lpjepa"] for r in results),
+    ]
+    if dates := sorted({result["date"] for result in results if "date" in result}):
+        parts.append(dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}")
+    return f"*{'; '.join(parts)}.*"
+
+
+def _shared(hardware: Mapping[str, Any]) -> str:
+    at_once = hardware.get("trainings_at_once", 1)
+    return "" if at_once == 1 else f" ({at_once} trainings at once)"
+
+
+def _described(configs: Iterable[Mapping[str, Any]]) -> str:
+    """Such as `CIFAR-100, ResNet-18, 100 epochs, batch 256`; several values of one kind are joined."""
+    kept = list(configs)
+    sources = _every(SOURCES.get(c["data"]["source"], c["data"]["source"]) for c in kept)
+    encoders = _every(ENCODERS.get(c["model"]["encoder"], c["model"]["encoder"]) for c in kept)
+    lengths = sorted({c["train"]["epochs"] for c in kept})
+    batches = sorted({c["train"]["batch_size"] for c in kept})
+    batch = str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
+    return f"{sources}, {encoders}, {' and '.join(map(str, lengths))} epochs, batch {batch}"
+
+
+def _every(words: Iterable[str]) -> str:
+    *others, last = sorted(set(words))
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,174 @@
+"""The page of results: its order, other seeds and lengths in it, and the answers about the gap of l0."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lpjepa.recipes import Store, catalog, collect, plan, select
+from lpjepa.recipes.cases import config_of
+from lpjepa.recipes.chapters import CHAPTERS
+from lpjepa.recipes.collected import Collected
+from lpjepa.recipes.gap import l0_answers, opening_epoch
+from lpjepa.recipes.results import lengths, seed_spread
+from lpjepa.recipes.setting import provenance, setting
+from lpjepa.recipes.store import _kept
+from lpjepa.training.config import identity
+
+
+def _put(store: Store, config: Any, l0: float = 0.52, accuracy: float = 0.5, **more: Any) -> None:
+    final = {"encoder_accuracy": accuracy, "projector_accuracy": accuracy - 0.1, "l0": l0, "l1": l0 / 2}
+    if config.loss.method == "rectified_lpjepa":
+        final["l0_predicted"] = {0.0: 0.5, -2.0: 0.03}.get(config.target.mu, 0.5)
+    result = {
+        "config": _kept(config),
+        "seed": config.train.seed,
+        "date": "2026-01-02",
+        "hardware": {"device": "GPU"},
+        "versions": {"torch": "2", "lpjepa": "0"},
+        "seconds": 90.0,
+        "final": final,
+        "curves": {"epoch": [50.0, 75.0, 100.0], "l0": [0.49, 0.515, l0]},
+        "pieces": {},
+    }
+    store.put(config, result | more)
+
+
+def test_the_spread_of_seeds_is_pooled(tmp_path: Path) -> None:
+    recipe, store = catalog()["cifar100"], Store(tmp_path, "small")
+    for case, (first, second) in zip(recipe.cases("small"), [(0.50, 0.52), (0.60, 0.60), (0.40, 0.44)]):
+        _put(store, config_of(case, "small", 5), accuracy=first)
+        assert seed_spread([collect(recipe, "small", store)]) == {}, (
+            "one seed has no spread, two rows too few"
+        )
+        _put(store, config_of(case, "small", 6), accuracy=second)
+    pooled = ((np.var([50, 52], ddof=1) + 0 + np.var([40, 44], ddof=1)) / 3) ** 0.5
+    found = seed_spread([collect(recipe, "small", store)])
+    assert found == pytest.approx({"encoder": pooled, "projector": pooled})
+
+
+def test_every_recipe_has_its_place_in_one_chapter() -> None:
+    placed = [name for chapter in CHAPTERS for name in chapter.recipes]
+    assert sorted(placed) == sorted(catalog())
+
+
+def test_another_seed_stands_in_and_is_not_counted(tmp_path: Path) -> None:
+    """l0-gap wants seed 5; the CIFAR-100 table trains seed 6 of the same rows too."""
+    recipe, store = catalog()["l0-gap"], Store(tmp_path, "small")
+    assert recipe.seeds_at("small") == [5]
+    case = recipe.cases("small")[0]
+    _put(store, config_of(case, "small", 6), l0=0.53)
+    found = collect(recipe, "small", store)
+    assert (found.found, found.rows, found.entries[0].mean("l0")) == (0, 1, 0.53)
+    assert "seed 6 (seed 5 not trained yet)" in setting(found)
+    assert f"0 of {found.wanted} trainings" in provenance(found)
+    assert "1 of another seed" in provenance(found)
+    assert lengths(recipe, "small", store) == [], "one row of ten by another seed is no section"
+    _put(store, config_of(case, "small", 5), l0=0.51)
+    found = collect(recipe, "small", store)
+    assert (found.found, found.entries[0].mean("l0")) == (1, 0.51), "its own seed takes the place"
+    assert len(lengths(recipe, "small", store)) == 1
+
+
+def test_times_are_never_those_of_another_seed(tmp_path: Path) -> None:
+    recipe, store = catalog()["runtime"], Store(tmp_path, "small")
+    _put(store, config_of(recipe.cases("small")[1], "small", 5))
+    assert recipe.alone
+    assert collect(recipe, "small", store).rows == 0
+
+
+def test_lengths_that_other_recipes_want_are_shown_by_them_alone(tmp_path: Path) -> None:
+    """The rows of the preset's table at 30 epochs are mostly there because others train them."""
+    store, recipe = Store(tmp_path, "small"), catalog()["accuracy-sparsity"]
+    for job in plan([recipe], "small", epochs=30):
+        _put(store, job.config)
+    planned = frozenset(identity(job.config) for job in plan([recipe], "small", epochs=30))
+    assert [c.epochs for c in lengths(recipe, "small", store)] == [30]
+    assert lengths(recipe, "small", store, planned) == []
+
+
+def test_the_settings_of_both_are_stated(tmp_path: Path) -> None:
+    store = Store(tmp_path, "small")
+    for job in plan(select(["imagenet100", "cifar100-long", "cifar100-mark"]), "small"):
+        _put(store, job.config)
+    text = lambda name: setting(collect(catalog()[name], "small", store))
+    assert "**Ours:** CIFAR-100, ResNet-18, 100 epochs" in text("imagenet100")
+    assert "**The paper's scale:** ImageNet-100, ResNet-50, 1000 epochs" in text("imagenet100")
+    assert "not comparable" in text("imagenet100")
+    assert text("cifar100-long").endswith("**The paper's scale:** the same.")
+    assert "paper" not in text("cifar100-mark"), "beside it stands a measurement of the authors' code"
+    of = provenance(collect(catalog()["cifar100-mark"], "small", store))
+    assert of == (
+        "*2 of 2 trainings (`lpjepa reproduce cifar100-mark --scale small`); 1.5 minutes each; GPU; torch 2; "
+        "lpjepa 0; 2026-01-02.*"
+    )
+
+
+@pytest.mark.parametrize(
+    ("l0", "epoch"),
+    [([0.48, 0.52, 0.53], 10), ([0.52, 0.505, 0.53], 15), ([0.52, 0.53, 0.505], None), ([0.52, 0.6, 0.7], 5)],
+)
+def test_the_gap_opens_where_it_stays(l0: list[float], epoch: int | None) -> None:
+    assert opening_epoch([5, 10, 15], l0, 0.5) == epoch
+
+
+def _search(folder: Path, values: dict[tuple[str, float], tuple[float, float]]) -> Collected:
+    """The search for exact sparsity with l0 and accuracy given by group and mu; the others wait."""
+    recipe, store = catalog()["exact-sparsity"], Store(folder, "small")
+    for case in recipe.cases("small"):
+        if (case.group, float(case["mu"])) in values:
+            l0, accuracy = values[case.group, float(case["mu"])]
+            _put(store, config_of(case, "small", 5, 30), l0, accuracy)
+    return collect(recipe, "small", store)
+
+
+def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
+    plain = {("plain loss", 0.0): (0.55, 0.5), ("plain loss", -2.0): (0.06, 0.4)}
+    found = _search(
+        tmp_path,
+        plain
+        | {("calibrated", 0.0): (0.505, 0.496), ("calibrated", -2.0): (0.031, 0.41)}
+        | {("axes weight 0.1", 0.0): (0.509, 0.494), ("axes weight 0.3", 0.0): (0.52, 0.5)}
+        | {("calibrated", 1.0): (0.5, 0.3)},
+    )
+    lines = l0_answers({"exact-sparsity": found}).splitlines()
+    rows = {
+        cells[1].strip(): [c.strip() for c in cells[2:-1]]
+        for line in lines
+        if len(cells := line.split("|")) > 3
+    }
+    assert rows["plain loss"] == ["2 of 9", "0.0500", "", "", "the gap"]
+    assert rows["calibrated"] == ["3 of 5", "0.0050", "-0.40", "-0.40", "yes, at no loss"]
+    assert rows["axes weight 0.1"][-1] == "yes, at a loss"
+    assert rows["axes weight 0.3"][-1] == "no"
+    assert rows["32768 slices"] == ["0 of 2", "", "", "", "waits"]
+    assert "plain loss: calibrated. Changes" in "\n".join(lines)
+
+
+def test_a_cost_is_not_known_before_the_plain_loss_is(tmp_path: Path) -> None:
+    found = _search(tmp_path, {("calibrated", 0.0): (0.505, 0.5)})
+    text = l0_answers({"exact-sparsity": found})
+    assert "| yes, its cost not known |" in text
+    assert "no setting so far" in text
+
+
+def test_the_gap_beside_the_papers_and_when_it_opens(tmp_path: Path) -> None:
+    store = Store(tmp_path, "small")
+    l0_of = {(2.0, 0.0): 0.62, (1.0, 0.0): 0.53, (0.5, 0.0): 0.38, (1.0, -2.0): 0.055}
+    for job in plan(select(["cifar100"]), "small"):
+        target = job.config.target
+        if job.config.loss.method == "rectified_lpjepa" and (l0 := l0_of.get((target.p, target.mu))):
+            _put(store, job.config, l0)
+    text = l0_answers({"cifar100": collect(catalog()["cifar100"], "small", store)})
+    assert (
+        "At 100 epochs 3 of 4 rows lie more than 0.01 above the target and 1 below it (-0.120 to +0.120)"
+        in text
+    )
+    assert "differ by +0.019 to +0.236; ours have the sign of theirs in 3 of 4." in text
+    assert "| RGN_0.5(0, σ_GN) | 100 | 0.500 | 0.380 | -0.120 | 0.573 | +0.073 |" in text
+    assert (
+        "| RGN_1.0(0, σ_GN) | 100 | 5 | 0.500 | 0.490 | 0.490 | 0.490 | 0.490 | 0.515 | 0.530 | 75 |" in text
+    )
+    assert text.count("| never |") == 1
+    assert "Waits for trainings of `exact-sparsity`" in text
