@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Single-threaded workers, one a core; see tests/conftest.py for the second variable.
 TEST_ENV := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format clean
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import lpjepa
 from lpjepa._commands import bench
 from lpjepa._commands.bench_step import split_flags
-from lpjepa.bench import figures, quality
+from lpjepa.bench import figures, quality, reference, startup
 from lpjepa.bench.loss import Row
 from lpjepa.cli import main
 from lpjepa.report.figures.style import LIGHT, render
@@ -36,7 +37,19 @@ def test_every_mode_is_listed_with_a_line(capsys):
         assert any(line.split() == [mode, *description.split()] for line in lines)
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """The losses' check at a small size; start-up, which test_parts.py times for real, without processes."""
+    check = partial(reference.check_equality, samples=32, dim=40, slices=64)
+    monkeypatch.setattr(reference, "check_equality", check)
+    parts = ("import_s", "assemble_s", "first_step_s", "further_steps_s", "startup_s")
+    times = dict(zip(parts, (1.0, 2.0, 3.0, 4.0, 11.0)))
+    rows = [{"kind": "eager", "caches": caches, **times} for caches in ("empty", "filled")]
+    monkeypatch.setattr(startup, "measure_startup", lambda config, device: rows)
+
+
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.usefixtures("small")
 def test_a_mode_prints_a_table_and_writes_json_and_picture(mode, tmp_path, capsys):
     kept, drawn = tmp_path / "new" / "numbers.json", tmp_path / "picture.png"
     own = [] if mode == "cost" else ["--device", "cpu"]

@@ -1,14 +1,15 @@
 """Step, data and evaluation: their checks can fail, their numbers hang together."""
 
+import subprocess
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from lpjepa.bench import data, evaluation, startup, step
-from lpjepa.data import ViewConfig, apply_views
+from lpjepa.data import ViewConfig, Views, _fused_views
 from lpjepa.training import load_config
-from lpjepa.training.layers import replace
 
 CPU = torch.device("cpu")
 TINY = {
@@ -45,10 +46,14 @@ def test_start_up_is_timed_in_processes_that_keep_their_caches(config):
         assert row["startup_s"] > sum(parts)  # the interpreter itself comes on top
 
 
-def test_a_start_up_that_fails_says_why(config):
-    broken = replace(config, {"model": {"encoder": "narrow_"}})
-    with pytest.raises(RuntimeError, match=r"failed: .*narrow_"):
-        startup.measure_startup(broken, CPU)
+@pytest.mark.parametrize(
+    ("said", "why"), [("Traceback ...\nValueError: no narrow_\n", "no narrow_"), ("", "it said nothing")]
+)
+def test_a_start_up_that_fails_says_why(config, monkeypatch, said, why):
+    done = subprocess.CompletedProcess([], 1, stderr=said)
+    monkeypatch.setattr(startup.subprocess, "run", lambda *words, **options: done)
+    with pytest.raises(RuntimeError, match=f"failed: .*{why}$"):
+        startup.measure_startup(config, CPU)
 
 
 def test_random_images_have_the_size_of_the_views(config, tmp_path):
@@ -80,13 +85,40 @@ def test_steps_with_other_losses_are_refused(other):
     )
 
 
-def test_other_views_than_torchvisions_are_refused():
+@pytest.mark.parametrize("kernels", [False, True])
+def test_views_are_torchvisions_by_torch_and_by_kernels(kernels, monkeypatch):
     pytest.importorskip("torchvision.transforms.v2.functional")
-    images = torch.randint(0, 256, (4, 3, 12, 12), dtype=torch.uint8)
-    config = ViewConfig(size=12, solarize=0.0, blur=0.0)
-    assert data.check_views(images, config) < data.LARGEST_DIFFERENCE
+    if kernels:
+        pytest.importorskip("triton")
+        monkeypatch.setattr(_fused_views, "applies", lambda images: True)
+    device = "cuda" if kernels and torch.cuda.is_available() else "cpu"
+    images = torch.randint(0, 256, (6, 3, 12, 12), dtype=torch.uint8, device=device)
+    assert data.check_views(images, Views(ViewConfig(size=12, solarize=0.0, blur=0.0))) < 1e-5
+
+
+def test_other_views_than_torchvisions_are_not_timed(monkeypatch):
+    pytest.importorskip("torchvision.transforms.v2.functional")
+
+    class Wrong(Views):
+        def forward(self, *given):
+            return super().forward(*given) + 1e-3
+
+    monkeypatch.setattr(data, "Views", Wrong)
+    monkeypatch.setattr(data, "interleaved", lambda *given: pytest.fail("wrong views were timed"))
     with pytest.raises(ValueError, match="nothing was timed"):
-        data.check_views(images, config, lambda *given: apply_views(*given) + 1e-4)
+        data.measure_data(8, 6, 0, (), CPU, rounds=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [32, 224])
+def test_views_of_a_gpu_are_checked_there(size):
+    pytest.importorskip("torchvision.transforms.v2.functional")
+    seen = []
+    views = Views(ViewConfig(size=size, solarize=0.0, blur=0.0))
+    views.register_forward_hook(lambda module, given, made: seen.append(made.device.type))
+    images = torch.randint(0, 256, (32, 3, size, size), dtype=torch.uint8, device="cuda")
+    assert data.check_views(images, views) < data.LARGEST_DIFFERENCE
+    assert seen == ["cuda"]
 
 
 def test_views_and_decoding_in_images_a_second():

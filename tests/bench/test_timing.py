@@ -1,11 +1,13 @@
 """Interleaving, medians and memory: what does not depend on the machine's speed."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from lpjepa.bench import timing
 from lpjepa.bench.table import Column, markdown, number, spread, text
-from lpjepa.bench.timing import Timing, interleaved, peak_megabytes
+from lpjepa.bench.timing import Timing, captured, interleaved, peak_megabytes
 
 CPU = torch.device("cpu")
 
@@ -46,6 +48,62 @@ def test_median_and_quartiles():
     assert Timing((5.0,)).quartiles == (5.0, 5.0)
     with pytest.raises(ValueError, match="--rounds"):
         interleaved({}, CPU, 0)
+
+
+def test_a_call_warms_up_on_the_stream_that_records_it(monkeypatch):
+    """The order of waits, by a stand-in for CUDA that notes what happens on which stream."""
+    events, current = [], ["main"]
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            events.append(f"{self.name} waits for {other.name}")
+
+    @contextmanager
+    def on(stream):
+        before, current[0] = current[0], stream.name
+        yield
+        current[0] = before
+
+    @contextmanager
+    def graph(graph, stream, capture_error_mode):
+        events.append("begin")
+        with on(stream):
+            yield
+        events.append("end")
+
+    class Graph:
+        def replay(self):
+            events.append("replay")
+
+    stand_in = {
+        "Stream": lambda device: Stream("side"),
+        "current_stream": lambda device=None: Stream(current[0]),
+        "stream": on,
+        "device": lambda device: on(Stream(current[0])),
+        "graph": graph,
+        "CUDAGraph": Graph,
+    }
+    for name, value in stand_in.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    replay = captured(lambda: events.append(f"call on {current[0]}"), torch.device("cuda"))
+    warm = ["side waits for main", *["call on side"] * timing.WARM_CALLS, "main waits for side"]
+    assert events == [*warm, "begin", "call on side", "end"]
+    assert current == ["main"]
+    replay()
+    assert events[-1] == "replay"
+
+
+@pytest.mark.gpu
+def test_a_captured_call_is_replayed():
+    x = torch.zeros(3, device="cuda")
+    replay = captured(lambda: x.add_(1), x.device)
+    assert x.tolist() == [timing.WARM_CALLS] * 3  # a recording executes nothing
+    replay()
+    replay()
+    assert x.tolist() == [timing.WARM_CALLS + 2] * 3
 
 
 @pytest.mark.parametrize("megabytes", [40, 160])

@@ -41,17 +41,20 @@ def prepare(chosen: Output) -> torch.device:
     if chosen.figure is not None and chosen.figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--figure {chosen.figure}: the picture's name must end in .png, .svg or .pdf.")
     for flag, path in (("--json", chosen.json), ("--figure", chosen.figure)):
-        if path is None:
-            continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"{flag} {path}: its folder cannot be made ({error.strerror}).") from None
+        if path is not None:
+            make_folder(path.parent, f"{flag} {path}")
     if isinstance(chosen, Measurement):
         if chosen.rounds < 1:
             raise ValueError(f"--rounds must be 1 or more, not {chosen.rounds}.")
         return pick_device(chosen.device)
     return pick_device("cpu")
+
+
+def make_folder(folder: Path, asked: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{asked}: its folder cannot be made ({error.strerror}).") from None
 
 
 def publish(
@@ -62,16 +65,18 @@ def publish(
     rows: Sequence[Mapping[str, Any]],
     picture: str,
     **more: Any,
-) -> None:
+) -> str:
     """Print the table and what it was measured on; write JSON and picture where they are asked for.
 
-    `picture` is a function of `lpjepa.bench.figures`, which is imported where a picture is wanted.
+    `picture` is a function of `lpjepa.bench.figures`, which is imported where a picture is wanted. Returns
+    the table and the line beneath it.
     """
     from lpjepa.bench.stamp import sentence, stamp
     from lpjepa.bench.table import markdown
 
     facts = stamp(device, command)
-    print(f"{markdown(columns, rows)}\n\n{sentence(facts)}")
+    text = f"{markdown(columns, rows)}\n\n{sentence(facts)}"
+    print(text)
     if chosen.json is not None:
         content = {"mode": command[0], "stamp": facts, **more, "rows": list(rows)}
         chosen.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -83,3 +88,4 @@ def publish(
         kind = chosen.figure.suffix[1:].lower()
         chosen.figure.write_bytes(render(lambda: getattr(figures, picture)(rows), LIGHT, kind))
         print(chosen.figure)
+    return text

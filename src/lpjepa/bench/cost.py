@@ -18,7 +18,6 @@ batch per GPU fixed the work on slices stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -118,9 +117,9 @@ def cost(setting: Setting, machine: Machine, world: int) -> dict[str, Any]:
     }
 
 
-def model(setting: Setting, machine: Machine, worlds: Sequence[int] = WORLDS) -> list[dict[str, Any]]:
-    """The rows for every number of GPUs."""
-    return [cost(setting, machine, world) for world in worlds]
+def model(setting: Setting, machine: Machine) -> list[dict[str, Any]]:
+    """A row for each number of GPUs in `WORLDS`."""
+    return [cost(setting, machine, world) for world in WORLDS]
 
 
 COLUMNS: tuple[Column, ...] = (

@@ -67,7 +67,7 @@ def measure_features(
 
     passes: list[Call] = [partial(encode, part) for part in prepared]
     if device.type == "cuda":
-        passes = [captured(call) for call in passes]
+        passes = [captured(call, device) for call in passes]
 
     def bare() -> None:
         for turn in range(images // batch):

@@ -239,6 +239,34 @@ def cost(rows: Rows) -> Figure:
     return figure
 
 
+def embeddings(rows: Rows) -> Figure:
+    """Bytes per image and queries per second against the active fraction, one line a form."""
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    panels = figure.subplots(1, 3)
+    forms = list(dict.fromkeys(row["form"] for row in rows))
+    for number, form in enumerate(forms):
+        chosen = sorted((row for row in rows if row["form"] == form), key=lambda row: row["active"])
+        look = {"color": series_colour(number), "marker": series_marker(number), "label": form}
+        active = [row["active"] for row in chosen]
+        panels[0].plot(active, [row["bytes_per_image"] for row in chosen], **look)
+        for panel, kind in zip(panels[1:], ("single", "batch")):
+            speed, slow, fast = (f"{kind}_{key}" for key in ("per_second", "slow", "fast"))
+            around = _around(chosen, speed, slow, fast)
+            panel.errorbar(active, [row[speed] for row in chosen], yerr=around, **look)
+    for panel, title in zip(
+        panels, ("Bytes per image", "Queries/s, one at a time", "Queries/s, all at once")
+    ):
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(title)
+        panel.set_xlabel("active fraction, measured")
+        for axis in (panel.xaxis, panel.yaxis):
+            plain_log(axis)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(forms))
+    return figure
+
+
 def _around(rows: Rows, value: str, low: str, high: str) -> list[list[float]]:
     """Distances down to the lower and up to the upper quartile."""
     return [

@@ -44,7 +44,7 @@ def measure_growth(base: Row, device: torch.device, rounds: int) -> list[dict[st
             z = target_samples(VIEWS, row.samples, row.dim, device=device).requires_grad_()
             call = step(RDMReg(target(), num_slices=row.slices), z)
             peaks[str(row)] = peak_megabytes(call, device)
-            calls[str(row)] = captured(call) if device.type == "cuda" else call
+            calls[str(row)] = captured(call, device) if device.type == "cuda" else call
         times = interleaved(calls, device, rounds, peaks)
         found: list[dict[str, Any]] = [
             {"axis": axis, "size": getattr(row, axis), "row": str(row), **times[str(row)].as_dict()}

@@ -82,7 +82,7 @@ def _measure_row(row: Row, device: torch.device, rounds: int, peers: Sequence[Pe
     peaks = {name: peak_megabytes(call, device) for name, call in steps.items()}
     if device.type == "cuda":
         for name in ("RDMReg", "SIGReg"):
-            steps[f"{name}, graph"] = captured(steps[name])
+            steps[f"{name}, graph"] = captured(steps[name], device)
     times = interleaved(steps, device, rounds, peaks)
     base = times["reference"].ms
     return [

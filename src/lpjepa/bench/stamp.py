@@ -14,7 +14,7 @@ import torch
 
 from lpjepa import __version__
 
-_BESIDE_TORCH = ("triton", "torchvision", "kornia", "timm", "Pillow")
+_BESIDE_TORCH = ("triton", "torchvision", "kornia", "timm", "Pillow", "numpy", "scipy", "faiss-cpu")
 
 
 def stamp(device: torch.device, command: Sequence[str]) -> dict[str, object]:
@@ -32,7 +32,13 @@ def stamp(device: torch.device, command: Sequence[str]) -> dict[str, object]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
-    for package in _BESIDE_TORCH:
+    return found | installed(_BESIDE_TORCH)
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those that are installed."""
+    found = {}
+    for package in packages:
         try:
             found[package.lower()] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -210,4 +210,4 @@ def bare_encoder(assembly: Assembly, kind: str) -> Callable[[], object]:
             # Gradients are returned, not kept: the step's own stay as they are.
             torch.autograd.grad(h_BE, parameters, torch.ones_like(h_BE), allow_unused=True)
 
-    return captured(once) if capture else once
+    return captured(once, device) if capture else once

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lpjepa._recording import recorded
+from lpjepa._recording import CudaRecorder
 
 Call = Callable[[], object]
 
@@ -24,6 +24,7 @@ Call = Callable[[], object]
 # enough and the host can run ahead of a GPU.
 ROUND_SECONDS = {"cpu": 0.05, "cuda": 0.2}
 REPEATS = {"cpu": (1, 50), "cuda": (4, 50)}  # the least and the most
+WARM_CALLS = 3  # before a call is captured
 
 
 @dataclass(frozen=True)
@@ -104,26 +105,25 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def captured(call: Call, warmup: int = 3) -> Callable[[], None]:
+def captured(call: Call, device: torch.device) -> Callable[[], None]:
     """`call` as a CUDA graph: what it returns replays the kernels of one call, without the host's work.
 
-    `call` must read and write the same tensors each time. It runs `warmup` times on a stream of its own
-    first, so that lazily made state exists and allocations come from the pools that capture uses.
+    `call` must read and write the same tensors each time. It runs a few times first, so that lazily made
+    state exists by then.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warmup):
+    recorder = CudaRecorder(device)
+
+    def warm() -> None:
+        for _ in range(WARM_CALLS):
             call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with recorded(graph, stream):
-        call()
 
-    def replay(_: Call = call) -> None:  # keeps what the graph reads
-        graph.replay()
+    recorder.warm(warm)
+    replay = recorder.record(call)
 
-    return replay
+    def again(_: Call = call) -> None:  # keeps what the graph reads
+        replay()
+
+    return again
 
 
 def peak_megabytes(call: Call, device: torch.device) -> float | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lpjepa._recording import recorded
+from lpjepa._recording import CudaRecorder
 
 Call = Callable[[], None]
 
@@ -22,29 +22,6 @@ class Recorder(Protocol):
 
     def record(self, call: Call) -> Call:
         """What `call` does, to be done any number of times; nothing is done yet."""
-
-
-class CudaRecorder:
-    """Records CUDA graphs. Warm calls run on the stream of the recording, and so use its memory pools."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.stream = torch.cuda.Stream(device)
-
-    def warm(self, call: Call) -> None:
-        with torch.cuda.device(self.device):
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                call()
-            torch.cuda.current_stream().wait_stream(self.stream)
-
-    def record(self, call: Call) -> Call:
-        graph = torch.cuda.CUDAGraph()
-        # A capture that fails may leave its stream current; the context around it puts ours back.
-        back = torch.cuda.stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.device(self.device), back, recorded(graph, self.stream):
-            call()
-        return graph.replay
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
