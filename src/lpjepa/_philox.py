@@ -1,7 +1,9 @@
 """Philox 4×32-10 in torch operations: counter-based random numbers without a kernel language.
 
-Used on CUDA where triton cannot be imported. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
-(SC 2011). The 32-bit words live in int64 tensors; nothing here reads a value back to the host.
+Used on CUDA where triton cannot be imported, and beside its kernels for what those do not draw: float64,
+uniform numbers of any type but float32, and targets whose parameters have more than one element. Salmon et
+al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The 32-bit words live in int64 tensors; nothing
+here reads a value back to the host.
 """
 
 from __future__ import annotations

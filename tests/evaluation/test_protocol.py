@@ -214,3 +214,15 @@ def test_progress_writes_plain_lines_where_there_is_no_terminal(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "toy: probes ..."
     assert lines[1].startswith("toy: probes: done in")
+
+
+def test_shuffled_features_keep_their_marginals_and_lose_their_dependence():
+    x = torch.randn(512, 1).relu()
+    z = torch.cat([x, x.sqrt(), x.square()], 1)  # each determines the others
+    found = protocol.measures(Features(z, z, None), None, 0)["projector"]
+    independent = protocol.measures(Features(z, torch.randn(512, 3).relu(), None), None, 0)["projector"]
+    assert found["nhsic"] > 0.5
+    assert found["nhsic_shuffled"] < 0.05
+    assert independent["nhsic"] == pytest.approx(independent["nhsic_shuffled"], abs=0.02)
+    other = protocol._shuffled(z, 1)
+    assert torch.equal(other.sort(0).values, z.sort(0).values)

@@ -1,6 +1,8 @@
 """Evaluating a run folder: sources, resumption over several of them, and runs that cannot be evaluated."""
 
 import json
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from lpjepa.data import DataError, load_source
 from lpjepa.evaluation import EvaluationSettings, extract, protocol, results
 from lpjepa.evaluation.progress import Silent
-from lpjepa.evaluation.run import Source, evaluate_run, evaluation_transform, run_features
+from lpjepa.evaluation.run import Source, evaluate_run, evaluation_transform, load_images, run_features
 from lpjepa.training import CheckpointError, ConfigError, Run, checkpoint, load_config
 from lpjepa.training.run import build_model
 
@@ -69,6 +71,29 @@ def test_own_source_by_default(folder):
     torch.testing.assert_close(found.encoder, expected.encoder)
 
 
+def test_the_own_source_is_read_as_it_was_trained_on(folder, tmp_path):
+    place = str(tmp_path / "bare.npz")
+    np.savez(place, images=np.zeros((20, 8, 8), dtype=np.uint8))
+    run = Run.open(folder)
+    run.config.data = replace(run.config.data, source="npz", root=place, val_fraction=0.4)
+    own = Source.of(run)
+    assert own == Source.parse(f"npz={place}")
+    assert own.label == "bare"
+    assert len(load_images(run, own, "test")) == 8
+    for same in (Source("npz"), Source("npz", os.path.relpath(place))):  # the training knows its place
+        assert same.is_of(run)
+        assert len(load_images(run, same, "test")) == 8
+    run.config.data.root = "elsewhere.npz"
+    assert len(load_images(run, own, "test")) == 2  # a source like any other: a tenth by default
+
+
+def test_the_checkpoint_is_read_once(folder, monkeypatch):
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **options: read.append(path) or load(path, **options))
+    evaluate(folder)
+    assert [path.name for path in read] == ["step-000000012.pt"]
+
+
 def test_several_sources_and_an_interruption_between_them(folder, other, monkeypatch):
     on = ["digits", other]
     original = protocol.knn_accuracies
@@ -112,7 +137,7 @@ def test_what_cannot_be_evaluated_says_why(folder, tmp_path):
         evaluate(tmp_path)
     with pytest.raises(DataError, match="cifar10"):
         evaluate(folder, ["cifar1O"])
-    with pytest.raises(ValueError, match="named once"):
+    with pytest.raises(ValueError, match="a name of its own"):
         evaluate(folder, ["digits", "digits"])
     with pytest.raises(ValueError, match="epochs"):
         evaluate(folder, settings=EvaluationSettings(epochs=0))

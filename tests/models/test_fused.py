@@ -61,15 +61,17 @@ def relative(found, expected):
 # Two kinds of block, small and large stem, odd sizes with a stride, a shortcut without stride (resnet26).
 @pytest.mark.parametrize(
     ("name", "size", "count", "pooled"),
-    [("resnet18", 20, 3, True), ("resnet26", 16, 2, False), ("resnet18", 65, 2, True)],
+    [("resnet18", 10, 3, True), ("resnet26", 10, 2, False), ("resnet18", 65, 2, True)],
 )
 def test_same_features_gradients_and_running_statistics_as_timm(name, size, count, pooled):
     def in_float32(encoder, x):
         return fused_features(encoder, plan(encoder), x, torch.float32, pooled)
 
-    (encoder, found), (reference, expected) = both(
-        encoder_of(name, size), images(count, size), in_float32, pooled
-    )
+    encoder = encoder_of(name, size)
+    if name == "resnet26":
+        for stage in (encoder.layer3, encoder.layer4):
+            del stage[1:]  # of the same kind as those before them, and wide: the interpreter is slow
+    (encoder, found), (reference, expected) = both(encoder, images(count, size), in_float32, pooled)
     assert relative(found, expected) < 2e-5
     for (key, mine), theirs in zip(encoder.named_parameters(), reference.parameters()):
         assert mine.grad.stride() == mine.stride()

@@ -35,7 +35,21 @@ def _worker(rank, world, folder):
         torch.testing.assert_close(ours.running_mean, plain.running_mean)
         torch.testing.assert_close(ours.running_var, plain.running_var)
         torch.testing.assert_close(ours.eval()(mine), plain.eval()(x)[part])
+    _running_statistics(rank)
     torch.distributed.destroy_process_group()
+
+
+def _running_statistics(rank):
+    """Of three batches, under a momentum and as their mean, which is what BatchNorm's `None` stands for."""
+    for momentum in (0.3, None):
+        plain = nn.BatchNorm2d(5, momentum=momentum).double()
+        ours = synchronise_batch_norm(nn.Sequential(plain), "cpu")[0]
+        for batch in range(1, 4):
+            x = batch * torch.randn(6, 5, 3, 3, dtype=torch.float64) + batch
+            plain(x)
+            ours(x[:2] if rank == 0 else x[2:])
+            for name, expected in plain.named_buffers():
+                torch.testing.assert_close(ours.get_buffer(name), expected)
 
 
 def test_two_processes_make_the_statistics_of_one(tmp_path):

@@ -103,11 +103,6 @@ def make_run():
 
 
 @pytest.fixture(scope="session")
-def observation_of():
-    return look
-
-
-@pytest.fixture(scope="session")
 def chromium():
     """The browser's path; tests that open pages are skipped where there is none."""
     found = next(

@@ -1,7 +1,9 @@
 """Figures: what is drawn is what was given, and the files are valid."""
 
 import io
+import re
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from matplotlib.patches import StepPatch
 from PIL import Image
 
 from lpjepa.report import figures
-from lpjepa.report.figures.style import MARKERS, render, series_colour
+from lpjepa.report.figures.style import MARKERS, in_the_dark, render, series_colour
 from lpjepa.report.figures.training import frontier
+from lpjepa.report.interpretation import feature_sheet
 
 RNG = np.random.default_rng(0)
 
@@ -174,6 +177,48 @@ def test_themes_paint_their_own_background_and_series():
             assert "#{:02x}{:02x}{:02x}".format(*image.convert("RGB").getpixel((0, 0))) == theme.background
         with figures.using(theme):
             assert series_colour(0) == theme.series[0] == to_hex(build().axes[0].get_lines()[0].get_color())
+
+
+UNIT = np.linspace(0.01, 1, 50)
+VECTOR = {
+    "training": lambda: figures.training_curve(
+        [figures.Curve(f"run {i}", [1, 2], [1.0, i + 2.0], 1.5, i) for i in range(10)], "y", log=True
+    ),
+    "pareto": lambda: figures.pareto_frontier("ab", [0.5, 0.1], [0.99, 0.98], [0.97, None]),
+    "histogram": lambda: figures.active_fraction_histogram(UNIT, 0.2, 3),
+    "marginals": lambda: figures.feature_marginals(np.append(UNIT, 0), (UNIT, UNIT), 0.3, True, 1),
+    "qq": lambda: figures.qq_plot(UNIT[None], UNIT[None], 5),
+    "spectrum": lambda: figures.covariance_spectrum(UNIT, UNIT**2, 0.5, 2),
+    "violins": lambda: figures.sparsity_violins([("a", UNIT, UNIT**2)], "l1"),
+}
+
+
+@pytest.mark.parametrize("build", VECTOR.values(), ids=VECTOR)
+def test_the_dark_drawing_is_the_light_one_in_dark_colours(build):
+    # The names of markers and hatches are made from their colours too.
+    plain = lambda svg: re.sub(rb'(?<=id="|f="#|rl\(#)[mh][0-9a-f]{10}', b"name", svg)
+    light, dark = (render(build, theme, "svg") for theme in (figures.LIGHT, figures.DARK))
+    assert plain(in_the_dark(light)) == plain(dark) != plain(light)
+
+
+def test_feature_sheet_places_every_image_in_its_row(tmp_path):
+    images = RNG.integers(0, 255, (2, 3, 4, 8, 3)).astype(np.uint8)  # wider than high
+    figure = feature_sheet([("feature 0", images[0]), ("feature 1", images[1])])
+    (axes,) = figure.axes
+    boxes = []
+    for drawn, image in zip(axes.get_images(), images.reshape(6, 4, 8, 3), strict=True):
+        np.testing.assert_array_equal(drawn.get_array(), image)
+        left, right, bottom, top = drawn.get_extent()
+        assert right - left == pytest.approx(2 * (bottom - top))  # inches, downwards
+        assert 0 < left < right < figure.get_figwidth()
+        assert 0 < top < bottom < figure.get_figheight()
+        boxes.append((left, right, bottom, top))
+    for row in (boxes[:3], boxes[3:]):
+        assert all(a[1] < b[0] and a[2:] == b[2:] for a, b in pairwise(row))
+    assert axes.get_xlim() == (0, figure.get_figwidth())
+    assert axes.get_ylim() == (figure.get_figheight(), 0)
+    above, below = axes.texts
+    assert above.get_position()[1] < boxes[0][3] < boxes[0][2] < below.get_position()[1] < boxes[3][3]
 
 
 def contrast(one, other):

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lpjepa.report import write_report
-from lpjepa.report.figures.style import THEMES
+from lpjepa.report.figures import DARK, LIGHT
 from lpjepa.report.markup import number, percent, script_data, template, text
 from lpjepa.report.run import read_run
 from lpjepa.report.sections import configuration
@@ -140,6 +140,13 @@ def test_figures_lie_beside_the_runs(comparison):
     assert "sparsity-by-correctness" in names
 
 
+def test_photographs_are_embedded_as_saved(comparison):
+    page, _, root = comparison
+    for name in ("attribution", "neighbours-1"):
+        saved = base64.b64encode((root / "figures" / f"{name}.png").read_bytes()).decode()
+        assert f'<img src="data:image/png;base64,{saved}"' in page
+
+
 def test_both_themes_are_embedded(page):
     sources, images = page.all("source"), page.all("img")
     assert len(sources) == len(images) > 15
@@ -178,7 +185,7 @@ def test_several_runs_default_beside_them(tmp_path, make_run, monkeypatch):
     monkeypatch.setattr(
         "lpjepa.report.html.build_page", lambda runs, seen, figures: written.setdefault("page", "x")
     )
-    monkeypatch.setattr("lpjepa.report.html.observe", lambda run: None)
+    monkeypatch.setattr("lpjepa.report.html.observe", lambda run, loaded: None)
     assert write_report(folders) == tmp_path / "runs" / "report.html"
     assert write_report(folders, tmp_path / "else.html") == tmp_path / "else.html"
     assert write_report(folders, tmp_path) == tmp_path / "report.html"
@@ -221,7 +228,7 @@ def test_text_and_marks_stand_out_in_both_themes():
 
 def test_tables_and_figures_share_the_runs_colours():
     css = template("report.css")
-    for theme in THEMES:
+    for theme in (LIGHT, DARK):
         for index, colour in enumerate(theme.series):
             assert f"--run-{index}: {colour};" in css
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from lpjepa.distributions import RectifiedGeneralizedGaussian
-from lpjepa.report import observation
+from lpjepa.evaluation import features
+from lpjepa.report import interpretation, observation
 from lpjepa.report.observation import observe
 from lpjepa.report.portrait import QUANTILE_LEVELS, portrait
 from lpjepa.report.run import read_run
@@ -110,6 +111,24 @@ def test_kept_features_are_used_and_need_no_checkpoint(trained):
     assert seen.portrait.samples == 16
     assert seen.neighbours == {}
     assert "no checkpoint" in seen.notes[0]
+    assert seen.images.name == "digits"  # single features are shown from these and the kept rows
+    torch.testing.assert_close(seen.rows.z_ND, z)
+
+
+def test_features_are_computed_once(trained, monkeypatch):
+    computed, hung = [], []
+    whole = features.extract
+    monkeypatch.setattr(features, "extract", lambda *a, **k: computed.append(whole(*a, **k)) or computed[-1])
+    monkeypatch.setattr(interpretation, "hang", lambda folder, name, *a, **k: hung.append(name) or name)
+    run, loaded = read_run(trained.folder), {}
+    first = observe(run, loaded)
+    html = interpretation.interpretation([run], [first])
+    assert len(computed) == 1
+    torch.testing.assert_close(first.rows.z_ND, computed[0].projector)
+    assert hung == ["features-images", "features-predictions"]
+    assert all(name in html for name in hung)
+    # Another run on the same data looks at the same images.
+    assert observe(run, loaded).images is first.images
 
 
 def test_damaged_features_are_computed_anew(trained):
@@ -121,4 +140,5 @@ def test_damaged_features_are_computed_anew(trained):
 def test_a_run_without_anything_to_see_says_why(tmp_path, make_run):
     seen = observe(read_run(make_run(tmp_path / "run")))
     assert seen.portrait is None
-    assert seen.notes[0].startswith("no pictures of features and images: ")
+    assert seen.notes == (f"no pictures of features and images: {seen.missing}",)
+    assert "no checkpoint" in seen.missing

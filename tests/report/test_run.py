@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from lpjepa.distributions import RectifiedGeneralizedGaussian, sigma_rgn
+from lpjepa.report import write_report
 from lpjepa.report.observation import Observation
-from lpjepa.report.results import environment_of, sparsity_groups, summarise
+from lpjepa.report.results import environment_of, evaluations_of, sparsity_groups, summarise
 from lpjepa.report.run import read_run, read_runs, target_of
 
 
@@ -52,6 +53,22 @@ def test_methods_without_a_target_have_none():
     assert not dense.rectified
     assert "active" not in dense.predicted
     assert dense.symbol == "GN₁(0, σ_GN)"
+
+
+def test_the_target_is_as_given_to_every_digit():
+    """The explorer finds a run on its curve only where p and σ are equal to 1e-9."""
+    config = {"loss.method": "rectified_lpjepa", "target.p": 0.7, "target.scale": 0.3, "target.mu": -1.1}
+    target = target_of(config)
+    assert (target.p, target.sigma, target.mu) == (0.7, 0.3, -1.1)
+
+
+def test_a_target_is_not_made_up():
+    config = {"loss.method": "rectified_lpjepa", "target.p": 1.0}
+    for given in ({}, {"target.active": None, "target.mu": None}):
+        with pytest.raises(ValueError, match=r"target\.active or target\.mu"):
+            target_of(config | given)
+    later = config | {"target.active": 0.2, "target.shift": 1.0, "novelty.key": 2}  # of another version
+    assert target_of(later).predicted["active"] == pytest.approx(0.2, rel=1e-12)
 
 
 def test_symbol_is_the_papers():
@@ -139,3 +156,23 @@ def test_sparsity_groups_are_the_stored_quantiles(tmp_path, make_run):
     stored = runs[1].evaluations[0]["pieces"]["probe 1"]["projector"]["by_correctness"]
     assert groups[2][1].tolist() == stored["l1_correct"]
     assert groups[2][2].tolist() == stored["l1_incorrect"]
+
+
+@pytest.mark.parametrize("source", ["digits", "pets"])
+def test_the_headline_is_of_the_runs_own_data(make_run, tmp_path, source):
+    run = read_run(make_run(tmp_path / "run", sources=(source,)))
+    seen = summarise(run, Observation())
+    own = evaluations_of(run)[source]
+    if source == "digits":
+        assert seen.encoder == own["pieces"]["probe 1"]["encoder"]["top1"]["mean"]
+        assert seen.notes == ()
+    else:  # pets are transfer: the numbers of the training stand
+        assert seen.encoder == run.last("final/encoder_accuracy")
+        assert "has not been run" in seen.notes[0]
+
+
+def test_pictures_that_cannot_be_made_are_told(make_run, tmp_path):
+    heard = []
+    write_report([make_run(tmp_path / "run")], say=heard.append)
+    (note,) = heard
+    assert note.startswith(f"{tmp_path / 'run'}: no pictures of features and images: ")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lpjepa.cli import COMMANDS, main
-from lpjepa.training._typed import to_dict
+from lpjepa.training import to_dict
 
 
 @pytest.fixture
@@ -19,16 +19,27 @@ def file(tiny, tmp_path):
     return str(path)
 
 
-def test_pretrain_ends_with_the_table_and_the_folder(file, tmp_path, capsys):
+def test_pretrain_ends_with_the_table_and_the_folder(file, tmp_path, capsys, monkeypatch):
     assert main(["pretrain", file, "--train.epochs", "1"]) == 0
     out = capsys.readouterr().out
     assert "encoder acc" in out
     assert "target predicts" in out
     assert out.rstrip().endswith(str(tmp_path / "run" / "report.html"))
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
-    # Asked again, it says so at once instead of training again.
+    # Asked again, it says so at once instead of training and drawing again.
+    drawn = []
+    monkeypatch.setattr("lpjepa.report.html.write_report", lambda folders: drawn.append(folders) or "drawn")
     assert main(["pretrain", file, "--train.epochs", "1"]) == 0
-    assert "encoder acc" in capsys.readouterr().out
+    again = capsys.readouterr().out
+    assert "encoder acc" in again
+    assert again.rstrip().endswith(str(tmp_path / "run" / "report.html"))
+    assert drawn == []
+    # What came after the report is not in it yet.
+    later = (tmp_path / "run" / "report.html").stat().st_mtime_ns + 1
+    (tmp_path / "run" / "evaluation.json").write_text("{}")
+    os.utime(tmp_path / "run" / "evaluation.json", ns=(later, later))
+    assert main(["pretrain", file, "--train.epochs", "1"]) == 0
+    assert drawn == [[tmp_path / "run"]]
 
 
 @pytest.mark.parametrize(

@@ -218,3 +218,13 @@ def test_crops_of_the_imagenet_presets_come_from_whole_images():
         data = preset(name).data
         assert data.options["keep"] == "whole"
         assert data.store_size >= least  # the authors preload with the longer side at 320
+
+
+def test_a_path_that_is_no_file_is_told_what_it_is(tmp_path):
+    with pytest.raises(ConfigError, match="this is a folder; images are given as `--data"):
+        load_config(tmp_path)
+    (tmp_path / "config.yaml").write_text("{}")
+    with pytest.raises(ConfigError, match=r"this is a run; `lpjepa pretrain .*config.yaml` goes on with it"):
+        load_config(tmp_path)
+    with pytest.raises(ConfigError, match="there is no such file; did you mean presets:digits"):
+        load_config("digits")

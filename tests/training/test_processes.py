@@ -8,8 +8,9 @@ import pytest
 import torch
 import yaml
 
-from lpjepa.training import Run, checkpoint, pretrain
-from lpjepa.training._typed import to_dict
+from lpjepa.training import Run, checkpoint, pretrain, to_dict
+
+pytestmark = pytest.mark.slow
 
 # Rectified LpJEPA in all its parts, VICReg for statistics that only travel as sums. Rates are small: rounding
 # grows from step to step at a pace that they set.
@@ -48,6 +49,7 @@ def folders(array_file, tmp_path_factory):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run([*torchrun, str(job), *files], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / "ddp" / "report.html").is_file()
     return folder
 
 

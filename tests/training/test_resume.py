@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
-from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain
-from lpjepa.training._typed import to_dict
+from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain, to_dict
+from lpjepa.training.circumstances import fingerprint
+from lpjepa.training.config import default_folder
 
 
 def final_state(run):
@@ -180,7 +182,45 @@ def test_other_circumstances_are_noticed(tiny, tmp_path, watch):
     with pytest.raises(ConfigError, match="on 7 classes and quarters has 4 now"):
         as_if(classes=7)
     with pytest.warns(RuntimeWarning, match="on 95 images and quarters has 96 now"):
-        assert as_if(images=95).finished
+        assert as_if(images=95, fingerprint="").finished
+
+
+def squares(path, seed, labelled=True):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
+    labels = {"y_train": np.arange(24) % 2, "y_test": np.arange(8) % 2} if labelled else {}
+    np.savez(path, x_train=images, x_test=images[:8], **labels)
+    return {"data": {"source": "npz", "root": str(path)}, "train": {"batch_size": 8}}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_images_of_another_place_are_another_run(tiny, tmp_path, watch, labelled, monkeypatch):
+    a, b = (squares(tmp_path / f"{name}.npz", seed, labelled) for seed, name in enumerate("ab"))
+    stopped_at(4, lambda: tiny(a), watch)
+    with pytest.raises(ConfigError, match=r"on .*a\.npz, and .*b\.npz holds other images; choose"):
+        pretrain(tiny(b), watch(lambda step: None))
+    moved = tmp_path / "elsewhere" / "c.npz"
+    moved.parent.mkdir()
+    (tmp_path / "a.npz").rename(moved)
+    monkeypatch.chdir(moved.parent)
+    c = {**a, "data": {"source": "npz", "root": "c.npz"}}
+    run = pretrain(tiny(c), watch(lambda step: None))
+    assert run.finished
+    assert Run.open(run.folder).config.data.root == str(moved), "from any directory"
+    assert pretrain(tiny(c), watch(lambda step: None)).finished
+    with pytest.raises(ConfigError, match=r"c\.npz and is finished; for .*b\.npz choose another folder"):
+        pretrain(tiny(b), watch(lambda step: None))
+
+
+def test_images_that_changed_in_their_place_are_warned_of(tiny, tmp_path, watch):
+    a = squares(tmp_path / "a.npz", 0)
+    stopped_at(4, lambda: tiny(a), watch)
+    squares(tmp_path / "a.npz", 1)
+    with pytest.warns(RuntimeWarning, match="on 24 images and a has others now: the run goes on"):
+        assert pretrain(tiny(a), watch(lambda step: None)).finished
+    folder = default_folder(tiny(a))
+    assert folder.name.startswith("npz-a-npz-rectified_lpjepa-")
+    assert folder != default_folder(tiny(squares(tmp_path / "b.npz", 1)))
 
 
 def test_a_journal_line_cut_short_does_not_stop_a_resume(tiny, tmp_path, watch):
@@ -212,3 +252,22 @@ def test_replacing_a_run_removes_what_was_said_of_it(tiny, tmp_path, watch):
     assert (run.folder / "evaluation.json").exists()
     pretrain(tiny(one, {"train": {"resume": False}}), watch(lambda step: None))
     assert not (run.folder / "evaluation.json").exists()
+
+
+def test_a_folder_that_was_moved_is_the_same(tmp_path):
+    from PIL import Image
+
+    from lpjepa.data import load_source
+
+    def found(root):
+        return fingerprint(load_source("folder", root, "train", val_fraction=0.0))
+
+    for name in ("cat", "dog"):
+        (tmp_path / "a" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (8, 8), (40 * i, 0, 0)).save(tmp_path / "a" / name / f"{i}.png")
+    before = found(tmp_path / "a")
+    moved = (tmp_path / "a").rename(tmp_path / "b")
+    assert found(moved) == before
+    (moved / "dog" / "2.png").rename(moved / "dog" / "3.png")
+    assert found(moved) != before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 def run(arguments: list[str]) -> int:
     """Train; then the paper's table of what came out, and the report."""
@@ -18,8 +20,19 @@ def run(arguments: list[str]) -> int:
 
         print(f"\n{table([trained])}\n")
         print(f"run     {trained.folder}")
-        print(f"report  {write_report([trained.folder])}")
+        report = trained.folder / "report.html"
+        print(f"report  {report if _is_current(report) else write_report([trained.folder])}")
     return 0
+
+
+def _is_current(report: Path) -> bool:
+    """Whether nothing that a run's report shows was written after it: the run had finished before."""
+    if not report.is_file():
+        return False
+    names = ("config.yaml", "metrics.jsonl", "evaluation.json", "features/*.pt")
+    shown = [path for name in names for path in report.parent.glob(name)]
+    # A clock may be coarse: what seems to be of the same moment may be newer.
+    return all(path.stat().st_mtime_ns < report.stat().st_mtime_ns for path in shown)
 
 
 def _help(source: str | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,5 +26,5 @@ def run(arguments: list[str]) -> int:
     chosen = tyro.cli(
         Arguments, prog="lpjepa report", args=arguments, config=(tyro.conf.PositionalRequiredArgs,)
     )
-    print(write_report(chosen.runs, chosen.out))
+    print(write_report(chosen.runs, chosen.out, say=lambda note: print(f"lpjepa: {note}", file=sys.stderr)))
     return 0

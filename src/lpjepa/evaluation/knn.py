@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 METRICS = ("cosine", "euclidean")
+TEMPERATURE = 0.07  # of votes by cosine
 BUDGET = 2**24  # entries of the largest matrix made at a time: 64 MB in float32
 
 
@@ -60,11 +61,10 @@ def knn_classify(
     k: int = 20,
     metric: str = "cosine",
     weighted: bool = True,
-    temperature: float = 0.07,
 ) -> Tensor:
     """Labels (N,) voted by the k nearest training samples; ties go to the lower class.
 
-    Votes weigh exp(cosine/temperature) for `cosine` and 1/distance for `euclidean` (where a training sample
+    Votes weigh exp(cosine / 0.07) for `cosine` and 1/distance for `euclidean` (where a training sample
     lies at distance 0, only such samples vote), or 1 with `weighted=False`.
     """
     if train_labels.shape != train.shape[:1]:
@@ -75,7 +75,7 @@ def knn_classify(
     if not weighted:
         vote = torch.ones_like(value)
     elif metric == "cosine":
-        vote = ((value - value[:, :1]) / temperature).exp()  # relative to the nearest: no overflow
+        vote = ((value - value[:, :1]) / TEMPERATURE).exp()  # relative to the nearest: no overflow
     else:
         same = value == 0
         vote = torch.where(same.any(1, keepdim=True), same.to(value.dtype), 1 / value.clamp(min=1e-38))

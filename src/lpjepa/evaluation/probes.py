@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lpjepa.evaluation._graphs import Replayed, recorder_for
 from lpjepa.evaluation.features import require_finite
+from lpjepa.training.optimizers import set_rate
 
 SPAN_STEPS = 32  # steps in a CUDA graph: enough to hide its launch, few enough to hold their features
 
@@ -159,7 +160,7 @@ class _Group:
         for epoch in range(self.protocol.epochs):
             if self.protocol.cosine:
                 lr = self.protocol.lr * (1 + math.cos(math.pi * epoch / self.protocol.epochs)) / 2
-                _set_rate(self.optimizer, lr)
+                set_rate(self.optimizer, lr)
             for order_Pn in self._order().split(span, dim=1):
                 advance(order_Pn)
             report(epoch + 1)
@@ -212,14 +213,6 @@ def _optimizer(parameters: list[Tensor], protocol: ProbeProtocol) -> torch.optim
     if protocol.optimizer == "adam":
         return torch.optim.Adam(parameters, rate, weight_decay=decay, fused=fused, capturable=gpu)
     return torch.optim.SGD(parameters, rate, momentum=0.9, weight_decay=decay, fused=fused)
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    (group,) = optimizer.param_groups
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(lr)
-    else:
-        group["lr"] = lr
 
 
 def _span(size: int, batch_size: int, recorded: bool) -> int:

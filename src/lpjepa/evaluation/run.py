@@ -24,22 +24,37 @@ from lpjepa.evaluation.progress import Progress
 from lpjepa.evaluation.protocol import EvaluationSettings, evaluate_features
 from lpjepa.metrics import FeatureSample
 from lpjepa.models import SparseModel
-from lpjepa.training import CheckpointError, Run
-from lpjepa.training.checkpoint import list_checkpoints, load, step_of
-from lpjepa.training.objectives import build_target
+from lpjepa.training import Run
+from lpjepa.training.checkpoint import step_of
+from lpjepa.training.objectives import target_of
 from lpjepa.training.processes import pick_device
 
-MATCHING = ("rectified_lpjepa", "lpjepa")  # the methods whose features follow a target
 KEPT_FEATURES = 2048  # rows of projector features kept for pictures
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set to evaluate on, as `lpjepa.data.load_source` takes it, and its name in tables."""
+    """A data set to evaluate on, as `lpjepa.data.load_source` takes it."""
 
     name: str
     root: str | None = None
-    label: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: that of the file or folder where the source is any such."""
+        return Path(self.root).stem if self.root and self.name in ("npz", "folder") else self.name
+
+    @classmethod
+    def of(cls, run: Run) -> Source:
+        """The images that a run was trained on."""
+        return cls(run.config.data.source, run.config.data.root)
+
+    def is_of(self, run: Run) -> bool:
+        """Whether a run was trained on these images. Their place may be left out, or written otherwise."""
+        own = Source.of(run)
+        if self.root is None or own.root is None:
+            return self.name == own.name and self.root is None
+        return self.name == own.name and os.path.realpath(self.root) == os.path.realpath(own.root)
 
     @classmethod
     def parse(cls, text: str) -> Source:
@@ -47,7 +62,7 @@ class Source:
         name, separator, root = text.partition("=")
         if not name or (separator and not root):
             raise ValueError(f"A data set is NAME or NAME=PATH, such as folder=images/pets, not {text!r}.")
-        return cls(name, root or None, Path(root).stem if name in ("npz", "folder") and root else name)
+        return cls(name, root or None)
 
 
 def evaluate_run(
@@ -67,14 +82,22 @@ def evaluate_run(
     settings.check()
     progress = progress or Progress()
     run = Run.open(folder)
-    sources = [Source.parse(text) for text in (on or [_own_source(run)])]
+    sources = [Source.parse(text) for text in on] if on else [Source.of(run)]
     labels = [source.label for source in sources]
     if len(set(labels)) < len(labels):
-        raise ValueError(f"Each data set can be named once, but there are {', '.join(labels)}.")
+        raise ValueError(
+            f"Each data set must have a name of its own, but there are {', '.join(labels)}; evaluate them "
+            "one after the other, or rename a folder."
+        )
     on_device = pick_device(device)
-    model = run.model(on_device)
-    checkpoint = _checkpoint_in_use(run)
-    target = build_target(run.config) if run.config.loss.method in MATCHING else None
+    weights, path = run.weights()
+    model = run.model(on_device, weights)
+    checkpoint: dict[str, Any] = {
+        "file": path.name,
+        "step": step_of(path),
+        "sha256": Path(f"{path}.sha256").read_text().strip(),
+    }
+    target = target_of(run.config)
     shared = {
         "settings": settings.as_dict(),
         "checkpoint": checkpoint,
@@ -103,16 +126,12 @@ def evaluate_run(
 
 
 def run_features(
-    folder: str | Path,
-    source: str | None = None,
-    split: str = "test",
-    device: str = "auto",
-    batch_size: int | None = None,
+    folder: str | Path, source: str | None = None, split: str = "test", device: str = "auto"
 ) -> Features:
     """The features of one split of a source (by default the run's own) under the run's newest checkpoint."""
     run = Run.open(folder)
-    wanted = Source.parse(source or _own_source(run))
-    return _features(run, run.model(pick_device(device)), wanted, split, batch_size, Progress())
+    wanted = Source.parse(source) if source else Source.of(run)
+    return _features(run, run.model(pick_device(device)), wanted, split, None, Progress())
 
 
 def evaluation_transform(run: Run) -> EvalTransform:
@@ -124,34 +143,11 @@ def evaluation_transform(run: Run) -> EvalTransform:
 def load_images(run: Run, source: Source, split: str) -> ImageSet:
     """The run's own source as it was trained on; any other with its defaults."""
     data = run.config.data
-    options: dict[str, Any] = {"max_memory": data.max_memory, "max_broken": data.max_broken}
-    root = source.root
-    if source.name == data.source and source.root in (None, data.root):
-        root = data.root
-        options |= {**data.options, "store_size": data.store_size}
-        if data.val_fraction is not None:
-            options["val_fraction"] = data.val_fraction
-    return load_source(source.name, root, split, **options)
-
-
-def _checkpoint_in_use(run: Run) -> dict[str, Any]:
-    """The newest checkpoint that is intact, which is the one `run.model()` takes."""
-    for path in reversed(list_checkpoints(run.checkpoints)):
-        try:
-            load(path)
-        except CheckpointError:
-            continue
-        return {
-            "file": path.name,
-            "step": step_of(path),
-            "sha256": Path(f"{path}.sha256").read_text().strip(),
-        }
-    raise CheckpointError(f"{run.folder}: the run has no intact checkpoint.")
-
-
-def _own_source(run: Run) -> str:
-    data = run.config.data
-    return f"{data.source}={data.root}" if data.root and data.source in ("npz", "folder") else data.source
+    if source.is_of(run):
+        return load_source(data.source, data.root, split, **data.source_options())
+    return load_source(
+        source.name, source.root, split, max_memory=data.max_memory, max_broken=data.max_broken
+    )
 
 
 def _features(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lpjepa.evaluation import results
-from lpjepa.training import Run
-from lpjepa.training._typed import to_dict
+from lpjepa.evaluation.run import Source
+from lpjepa.training import Run, to_dict
 
 MEASURED = ("encoder_accuracy", "projector_accuracy", "l0", "l1", "l0_predicted", "l1_predicted", "probe")
 
@@ -26,7 +26,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         evaluations = [_summary(entry) for entry in results.read(run.folder) if entry["finished"]]
     except (ValueError, KeyError, TypeError):
         evaluations = []  # a damaged evaluation.json is no reason not to use the model
-    facts: dict[str, Any] = {"recipe": recipe}
+    facts: dict[str, Any] = {"recipe": recipe, "source": Source.of(run).label}
     if final:
         facts["final"] = {key: final[key] for key in MEASURED if final.get(key) is not None}
     if evaluations:

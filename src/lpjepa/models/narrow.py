@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+WIDTHS = (32, 64, 128)  # channels of the three stages
 GRID = 2  # the last map is averaged to 2 × 2 places and not to one: where a stroke is tells a 6 from a 9
 
 
@@ -35,19 +36,19 @@ class NarrowEncoder(nn.Module):
     Follows timm's protocol: `num_features`, `forward_features` (the last feature map) and `forward`.
     """
 
-    def __init__(self, in_channels: int = 3, widths: tuple[int, int, int] = (32, 64, 128)):
+    def __init__(self, in_channels: int = 3):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False),
-            nn.BatchNorm2d(widths[0]),
+            nn.Conv2d(in_channels, WIDTHS[0], 3, padding=1, bias=False),
+            nn.BatchNorm2d(WIDTHS[0]),
             nn.ReLU(inplace=True),
         )
         self.stages = nn.Sequential(
-            Block(widths[0], widths[0], stride=1),
-            Block(widths[0], widths[1], stride=2),
-            Block(widths[1], widths[2], stride=2),
+            Block(WIDTHS[0], WIDTHS[0], stride=1),
+            Block(WIDTHS[0], WIDTHS[1], stride=2),
+            Block(WIDTHS[1], WIDTHS[2], stride=2),
         )
-        self.num_features = widths[2] * GRID * GRID
+        self.num_features = WIDTHS[2] * GRID * GRID
 
     def forward_features(self, x_NCHW: Tensor) -> Tensor:
         return self.stages(self.stem(x_NCHW))

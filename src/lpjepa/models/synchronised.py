@@ -58,7 +58,8 @@ class GlobalBatchNorm(nn.BatchNorm2d):
         if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
             with torch.no_grad():
                 self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-                momentum = 0.0 if self.momentum is None else self.momentum
+                # As torch: without a momentum, the mean of all batches so far.
+                momentum = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum  # type: ignore[arg-type]
                 self.running_mean.lerp_(mean.detach().to(self.running_mean.dtype), momentum)
                 unbiased = var.detach() * count / (count - 1)
                 self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
@@ -73,7 +74,7 @@ def synchronise_batch_norm(module: nn.Module, device_type: str) -> nn.Module:
     if device_type != "cpu":
         return nn.SyncBatchNorm.convert_sync_batchnorm(module)
     if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
-        # timm's BatchNorm2d with activation is a subclass: keep what it adds, replace what it inherits.
+        # A subclass, such as timm's BatchNorm2d with activation, does more than GlobalBatchNorm would.
         if type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
             raise ValueError(
                 f"{type(module).__name__} has no synchronised form on the CPU; train this encoder on GPUs"

@@ -8,36 +8,28 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lpjepa.report.figures.style import DARK, LIGHT, render, save
+from lpjepa.report.figures.style import DARK, in_the_dark, render, save
 from lpjepa.report.markup import picture
 
 
-class Gallery:
-    """Draws figures, embeds them and writes their files.
+def hang(
+    folder: Path,
+    name: str,
+    build: Callable[[], Figure],
+    alt: str,
+    caption: str,
+    photographs: bool = False,
+) -> str:
+    """The HTML of one figure; its files are ``folder/name.svg`` and ``.png``. ``caption`` is HTML.
 
     Pictures made of photographs (``photographs=True``) are embedded as PNG: as SVG they would be larger and
     no sharper.
     """
-
-    def __init__(self) -> None:
-        self.files: list[Path] = []
-
-    def hang(
-        self,
-        folder: Path,
-        name: str,
-        build: Callable[[], Figure],
-        alt: str,
-        caption: str,
-        photographs: bool = False,
-    ) -> str:
-        """The HTML of one figure; its files are ``folder/name.svg`` and ``.png``. ``caption`` is HTML."""
-        svg, png = save(build, folder, name)
-        self.files += [svg, png]
-        if photographs:
-            day, night = (render(build, theme, "png", 150) for theme in (LIGHT, DARK))
-            return picture(day, night, alt, caption, "png")
-        return picture(_trim(svg.read_bytes()), _trim(render(build, DARK, "svg")), alt, caption)
+    svg, png = save(build, folder, name)
+    if photographs:
+        return picture(png.read_bytes(), render(build, DARK, "png"), alt, caption, "png")
+    day = _trim(svg.read_bytes())
+    return picture(day, in_the_dark(day), alt, caption)
 
 
 def _trim(svg: bytes) -> bytes:

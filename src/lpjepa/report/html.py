@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from lpjepa._version import __version__
 from lpjepa.report import pictures, sections
 from lpjepa.report.further import further
-from lpjepa.report.gallery import Gallery
 from lpjepa.report.interpretation import interpretation
 from lpjepa.report.markup import template, text
 from lpjepa.report.observation import Observation, observe
@@ -21,15 +21,21 @@ from lpjepa.report.results import environment_of, summarise
 from lpjepa.report.run import Run, read_runs
 from lpjepa.report.samples import samples
 
+if TYPE_CHECKING:
+    from lpjepa.data import ImageSet
+
 SCRIPTS = ("rgg.js", "chart.js", "explorer.js", "tables.js")
 
 
-def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+def write_report(
+    run_dirs: Sequence[str | Path], out: str | Path | None = None, say: Callable[[str], None] | None = None
+) -> Path:
     """Write the report of one run, or the comparison of several, and return its path.
 
     By default ``RUN/report.html``, for several runs ``report.html`` in the folder that holds them all. The
     figures are also written as PNG and SVG: a run's own to ``RUN/figures``, those of a comparison to
-    ``figures`` beside the report. What a run lacks is left out, with a line that says which command makes it.
+    ``figures`` beside the report. What a run lacks is left out, with a line that says which command makes it;
+    `say` hears of pictures that could not be made.
     """
     folders = list(dict.fromkeys(Path(folder) for folder in run_dirs))
     if not folders:
@@ -40,13 +46,18 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
         path = path / "report.html"
     figures = folders[0] / "figures" if len(folders) == 1 else path.parent / "figures"
     try:
-        page = build_page(runs, [observe(run) for run in runs], figures)
+        loaded: dict[str, ImageSet] = {}
+        observations = [observe(run, loaded) for run in runs]
+        page = build_page(runs, observations, figures)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
         partial.write_text(page, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
         raise ValueError(f"{error.filename or path} could not be written: {error.strerror}") from error
+    for run, seen in zip(runs, observations):
+        if say is not None and seen.missing:
+            say(f"{run.folder}: {seen.notes[0]}")
     return path
 
 
@@ -58,15 +69,14 @@ def _default_path(folders: Sequence[Path]) -> Path:
 
 def build_page(runs: Sequence[Run], observations: Sequence[Observation], figures: Path) -> str:
     """The page as a string; the figures of a comparison go to ``figures``."""
-    gallery = Gallery()
     results = [summarise(run, seen) for run, seen in zip(runs, observations)]
     parts = [
         ("summary", "Summary", sections.summary(runs, results)),
-        ("trade-off", "Sparsity and accuracy", pictures.trade_off(runs, results, gallery, figures)),
-        ("training", "Training", pictures.training(runs, gallery, figures)),
-        ("features", "Features", pictures.features(runs, observations, gallery)),
-        ("samples", "Samples", samples(runs, observations, gallery, figures)),
-        ("interpretation", "Single features", interpretation(runs, gallery)),
+        ("trade-off", "Sparsity and accuracy", pictures.trade_off(runs, results, figures)),
+        ("training", "Training", pictures.training(runs, figures)),
+        ("features", "Features", pictures.features(runs, observations)),
+        ("samples", "Samples", samples(runs, observations, figures)),
+        ("interpretation", "Single features", interpretation(runs, observations)),
         ("explorer-section", "Target explorer", sections.explorer(runs, results)),
         ("further", "Further results", further(runs)),
         ("config", "Configuration", sections.configuration(runs)),

@@ -4,38 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from lpjepa.report.figures.style import plain, theme
-from lpjepa.report.gallery import Gallery
+from lpjepa.report.gallery import hang
 from lpjepa.report.markup import note, section, text
+from lpjepa.report.observation import ABSENT, Observation, Rows, sentence
 from lpjepa.report.run import Run
 
+if TYPE_CHECKING:
+    from lpjepa.data import ImageSet
+
 FEATURES, IMAGES, PREDICTIONS, SHOWN = 8, 8, 3, 6
-COMPUTED_IMAGES = 1000
-_ABSENT = (ValueError, RuntimeError, OSError, ImportError)
 
 
-def interpretation(runs: Sequence[Run], gallery: Gallery) -> str:
+def interpretation(runs: Sequence[Run], observations: Sequence[Observation]) -> str:
     """For each run its most selective features with the images that activate them, and some predictions."""
     parts = []
-    for run in runs:
-        try:
-            shown = _run(run, gallery)
-        except _ABSENT as error:
-            shown = note(f"{run.name}: no pictures of single features: {str(error).splitlines()[0]}")
+    for run, seen in zip(runs, observations):
+        why, shown = seen.missing, ""
+        if seen.images is not None and seen.rows is not None:
+            try:
+                why, shown = "", _run(run, seen.images, seen.rows)
+            except ABSENT as error:
+                why = sentence(error)
+        if why:
+            shown = note(f"{run.name}: no pictures of single features: {why}")
         parts.append(f"<h3>{text(run.name)}</h3>{shown}" if len(runs) > 1 and shown else shown)
     return section("interpretation", "Single features", *parts) if any(parts) else ""
 
 
-def _run(run: Run, gallery: Gallery) -> str:
+def _run(run: Run, images: ImageSet, of_images: Rows) -> str:
     from lpjepa.inference.interpret import Atlas, atlas_of
 
-    images, features, places = _features(run)
+    features, places = of_images.features(), of_images.indices_N
     if bool((features.projector < 0).any()):
         return ""  # dense features cannot be read one by one
     seen: Atlas = atlas_of(features, k=IMAGES)
@@ -55,7 +61,7 @@ def _run(run: Run, gallery: Gallery) -> str:
         alive = seen.selectivity.class_D >= 0
         median = float(seen.selectivity.index_D[alive].median())
         told = f" Median class selectivity of the {int(alive.sum())} living features: {median:.2f}."
-    html = gallery.hang(
+    html = hang(
         run.folder / "figures",
         "features-images",
         partial(feature_sheet, rows),
@@ -68,7 +74,7 @@ def _run(run: Run, gallery: Gallery) -> str:
         explained = [
             (pixels(held_out[i : i + 1])[0], seen.explain(int(row), SHOWN)) for i, row in enumerate(held_out)
         ]
-        html += gallery.hang(
+        html += hang(
             run.folder / "figures",
             "features-predictions",
             partial(prediction_sheet, explained, name),
@@ -79,41 +85,23 @@ def _run(run: Run, gallery: Gallery) -> str:
     return f'<div class="figures">{html}</div>'
 
 
-def _features(run: Run) -> tuple[Any, Any, Any]:
-    """Held-out images, features of some of them, and their places; kept ones where there are any."""
-    from lpjepa.evaluation.features import Features, extract
-    from lpjepa.evaluation.run import evaluation_transform
-    from lpjepa.report.observation import held_out, kept_rows
-    from lpjepa.training.processes import pick_device
-    from lpjepa.training.run import Run as TrainedRun
-
-    trained = TrainedRun.open(run.folder)
-    images, kept = held_out(trained), kept_rows(run)
-    if kept is not None:
-        return images, Features(kept.z_ND, kept.z_ND, kept.labels_N), kept.indices_N
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    places = order[:COMPUTED_IMAGES].sort().values
-    batches = (images.read(part)[0] for part in places.split(128))
-    found = extract(trained.model(pick_device("auto")), batches, transform=evaluation_transform(trained))
-    labels = None if images.labels is None else images.labels.cpu()[places]
-    return images, Features(found.encoder, found.projector, labels), places
-
-
 def feature_sheet(rows: Sequence[tuple[str, np.ndarray]]) -> Figure:
     """One row a feature: its title, and the images (K, H, W, 3) that activate it most, strongest first."""
     columns = max(len(images) for _, images in rows)
-    figure = Figure(figsize=(0.62 * columns + 0.2, 0.86 * len(rows)))
-    figure.set_layout_engine("constrained", h_pad=0.14)
-    for (title, images), axes_row in zip(rows, figure.subplots(len(rows), columns, squeeze=False)):
-        for axes in axes_row:
-            axes.axis("off")
-        for axes, image in zip(axes_row, images):
-            axes.imshow(image, interpolation="nearest")
-        first = axes_row[0]
-        heading = first.text(
-            0, 1.07, plain(title), transform=first.transAxes, fontsize=7.5, fontweight="bold"
-        )
-        heading.set_in_layout(False)  # it reaches over the row, and must not widen the first column
+    width, pitch = 0.62 * columns + 0.2, 0.86  # inches; a row takes `pitch`, its images 0.58 of it
+    figure = Figure(figsize=(width, pitch * len(rows)))
+    # One pair of axes, in inches: a pair for each image would take longer than all other figures together.
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    for row, (title, images) in enumerate(rows):
+        high, wide = images.shape[1:3]
+        scale = min((width / columns - 0.083) / wide, 0.58 / high)
+        left, top = (width / columns - scale * wide) / 2, pitch * (row + 0.5) - scale * high / 2
+        for column, image in enumerate(images):
+            x = left + column * width / columns
+            axes.imshow(image, interpolation="nearest", extent=(x, x + scale * wide, top + scale * high, top))
+        axes.text(left, top - 0.04, plain(title), fontsize=7.5, fontweight="bold")
+    axes.set(xlim=(0, width), ylim=(pitch * len(rows), 0), aspect="auto")
     return figure
 
 

@@ -18,14 +18,30 @@ from lpjepa.report.portrait import Portrait, portrait
 from lpjepa.report.run import Run
 
 if TYPE_CHECKING:
+    from lpjepa.data import ImageSet
     from lpjepa.evaluation.features import Features
     from lpjepa.evaluation.retrieval import Neighbours
+    from lpjepa.training.run import Run as TrainedRun
 
 COMPUTED_IMAGES = 1000  # enough for every picture, and bearable without an accelerator
 QUERIES, NEIGHBOURS, ATTRIBUTED = 4, 6, 6
 CROP = (0.2, 0.2, 0.6, 0.6)  # top, left, height, width: the centre, 60 % of each side
 # What a missing or damaged checkpoint, data set or package raises; each says so in its own sentence.
-_ABSENT = (ValueError, RuntimeError, OSError, ImportError)
+ABSENT = (ValueError, RuntimeError, OSError, ImportError)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Projector features of some images of a set, with their labels and places in it."""
+
+    z_ND: Tensor
+    labels_N: Tensor | None
+    indices_N: Tensor
+
+    def features(self) -> Features:
+        from lpjepa.evaluation.features import Features
+
+        return Features(self.z_ND, self.z_ND, self.labels_N)
 
 
 @dataclass(frozen=True)
@@ -40,25 +56,17 @@ class Observation:
     attributions: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (image, map)
     cropped: dict[str, NeighbourRow] = field(default_factory=dict)  # neighbours of the queries' centres
     notes: tuple[str, ...] = ()
+    images: ImageSet | None = None
+    rows: Rows | None = None
+    missing: str = ""  # why there are no images or no rows, in one sentence
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Projector features of some images of a set, with their labels and places in it."""
+def observe(run: Run, loaded: dict[str, ImageSet] | None = None) -> Observation:
+    """Everything that can be seen of a run; what cannot becomes a note of one sentence.
 
-    z_ND: Tensor
-    labels_N: Tensor | None
-    indices_N: Tensor
-
-    def gallery(self) -> Features:
-        from lpjepa.evaluation.features import Features
-
-        return Features(self.z_ND, self.z_ND, self.labels_N)
-
-
-def observe(run: Run) -> Observation:
-    """Everything that can be seen of a run; what cannot becomes a note of one sentence."""
-    rows, notes = kept_rows(run), []
+    ``loaded`` keeps the image sets for the next call: the runs of a comparison share most of them.
+    """
+    rows, notes, missing = kept_rows(run), [], ""
     images = model = prepare = None
     try:
         # Here, not above: a report of folders without checkpoints needs neither timm nor the data.
@@ -68,35 +76,35 @@ def observe(run: Run) -> Observation:
         from lpjepa.training.run import Run as TrainedRun
 
         trained = TrainedRun.open(run.folder)
+        images, prepare = held_out(trained, {} if loaded is None else loaded), evaluation_transform(trained)
         model = trained.model(pick_device("auto"))
-        images, prepare = held_out(trained), evaluation_transform(trained)
         if rows is None:
             order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
             chosen = order[:COMPUTED_IMAGES].sort().values
             batches = (images.read(part)[0] for part in chosen.split(128))
             found = extract(model, batches, transform=prepare)
-            rows = _Rows(found.projector, _of(images.labels, chosen), chosen)
-    except _ABSENT as error:
-        notes.append(f"no pictures of images: {_sentence(error)}")
+            rows = Rows(found.projector, _of(images.labels, chosen), chosen)
+    except ABSENT as error:
+        missing = sentence(error)
+        notes.append(f"no pictures of {'features and images' if rows is None else 'images'}: {missing}")
     if rows is None:
-        notes[-1] = notes[-1].replace("of images", "of features and images")
-        return Observation(notes=tuple(notes))
+        return Observation(notes=tuple(notes), missing=missing)
     try:
         seen = portrait(rows.z_ND, run.target.distribution if run.target else None)
     except ValueError as error:
-        return Observation(notes=(_sentence(error),))
+        return Observation(notes=(sentence(error),), missing=sentence(error))
     neighbours, cropped, attributions = {}, {}, {}
     if images is not None and model is not None:
         neighbours = _neighbours(run.name, rows, images)
         try:
             cropped = _cropped(run.name, model, prepare, rows, images)
-        except _ABSENT as error:
-            notes.append(f"no cropped queries: {_sentence(error)}")
+        except ABSENT as error:
+            notes.append(f"no cropped queries: {sentence(error)}")
         try:
             attributions = _attributions(model, prepare, rows, images)
-        except _ABSENT as error:
-            notes.append(f"no attribution maps: {_sentence(error)}")
-    return Observation(seen, neighbours, attributions, cropped, tuple(notes))
+        except ABSENT as error:
+            notes.append(f"no attribution maps: {sentence(error)}")
+    return Observation(seen, neighbours, attributions, cropped, tuple(notes), images, rows, missing)
 
 
 def own_source(config: dict[str, Any]) -> str:
@@ -105,7 +113,7 @@ def own_source(config: dict[str, Any]) -> str:
     return Path(root).stem if source in ("npz", "folder") and root else source
 
 
-def kept_rows(run: Run) -> _Rows | None:
+def kept_rows(run: Run) -> Rows | None:
     """The features an evaluation on the run's own data kept, or None."""
     from lpjepa.evaluation.run import file_name
 
@@ -114,24 +122,27 @@ def kept_rows(run: Run) -> _Rows | None:
         return None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        return _Rows(content["projector"].float(), content["labels"], content["indices"])
+        return Rows(content["projector"].float(), content["labels"], content["indices"])
     except Exception:  # a damaged file in any of torch's ways: the features are computed anew
         return None
 
 
-def held_out(trained: Any) -> Any:
-    """The run's held-out images; its training images where it held none out."""
+def held_out(trained: TrainedRun, loaded: dict[str, ImageSet]) -> ImageSet:
+    """The run's held-out images, or its training images where it held none out; kept in ``loaded``."""
     from lpjepa.data import MissingSplit
     from lpjepa.evaluation.run import Source, load_images
 
-    source = Source(trained.config.data.source, trained.config.data.root)
-    try:
-        return load_images(trained, source, "test")
-    except MissingSplit:
-        return load_images(trained, source, "train")
+    data = trained.config.data
+    if str(data) not in loaded:
+        source = Source(data.source, data.root)
+        try:
+            loaded[str(data)] = load_images(trained, source, "test")
+        except MissingSplit:
+            loaded[str(data)] = load_images(trained, source, "train")
+    return loaded[str(data)]
 
 
-def _queries(rows: _Rows, count: int) -> list[int]:
+def _queries(rows: Rows, count: int) -> list[int]:
     """Rows of the first image of each of `count` classes, or simply the first rows."""
     if rows.labels_N is None:
         return list(range(min(count, len(rows.z_ND))))
@@ -141,7 +152,7 @@ def _queries(rows: _Rows, count: int) -> list[int]:
     return [firsts[label] for label in sorted(firsts)][:count]
 
 
-def _key(images: Any, rows: _Rows, row: int) -> str:
+def _key(images: Any, rows: Rows, row: int) -> str:
     name = f"{images.name}, image {int(rows.indices_N[row])}"
     if rows.labels_N is None:
         return name
@@ -154,18 +165,18 @@ def _shown(images: Any, indices: Tensor) -> np.ndarray:
     return images.read(indices)[0].permute(0, 2, 3, 1).cpu().numpy()
 
 
-def _neighbours(name: str, rows: _Rows, images: Any) -> dict[str, NeighbourRow]:
+def _neighbours(name: str, rows: Rows, images: Any) -> dict[str, NeighbourRow]:
     from lpjepa.evaluation.retrieval import neighbours
 
     places = torch.tensor(_queries(rows, QUERIES))
     k = min(NEIGHBOURS, len(rows.z_ND) - 1)
     if k < 1:
         return {}
-    found = neighbours(rows.z_ND[places], rows.gallery(), k, _of(rows.labels_N, places), exclude=places)
+    found = neighbours(rows.z_ND[places], rows.features(), k, _of(rows.labels_N, places), exclude=places)
     return _found(name, _shown(images, rows.indices_N[places]), places, found, rows, images)
 
 
-def _cropped(name: str, model: nn.Module, prepare: Any, rows: _Rows, images: Any) -> dict[str, NeighbourRow]:
+def _cropped(name: str, model: nn.Module, prepare: Any, rows: Rows, images: Any) -> dict[str, NeighbourRow]:
     """Neighbours of the centres of the same queries ("probe crop"): does the model know the part alone?"""
     from lpjepa.evaluation.retrieval import crop, retrieve
 
@@ -179,12 +190,12 @@ def _cropped(name: str, model: nn.Module, prepare: Any, rows: _Rows, images: Any
     if width != rows.z_ND.shape[1]:
         raise ValueError(f"the kept features have {rows.z_ND.shape[1]} entries, the model gives {width}")
     labels = _of(rows.labels_N, places)
-    found = retrieve(model, x_NCHW, rows.gallery(), k, CROP, labels, exclude=places)
+    found = retrieve(model, x_NCHW, rows.features(), k, CROP, labels, exclude=places)
     return _found(f"{name}, cropped", _stretched(crop(x_NCHW, CROP)), places, found, rows, images)
 
 
 def _found(
-    name: str, queries: np.ndarray, places: Tensor, found: Neighbours, rows: _Rows, images: Any
+    name: str, queries: np.ndarray, places: Tensor, found: Neighbours, rows: Rows, images: Any
 ) -> dict[str, NeighbourRow]:
     """By key, a row of pictures for each query; `queries` (Q, H, W, 3) are the queries' own."""
     result = {}
@@ -200,7 +211,7 @@ def _found(
 
 
 def _attributions(
-    model: nn.Module, prepare: Any, rows: _Rows, images: Any
+    model: nn.Module, prepare: Any, rows: Rows, images: Any
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     from lpjepa.evaluation.attribution import attribute
 
@@ -212,7 +223,7 @@ def _attributions(
     return {_key(images, rows, place): (shown[i], heat[i]) for i, place in enumerate(places.tolist())}
 
 
-def _input(prepare: Any, rows: _Rows, images: Any, places: Tensor) -> Tensor:
+def _input(prepare: Any, rows: Rows, images: Any, places: Tensor) -> Tensor:
     """What the model gets of some rows' images."""
     batch = images.read(rows.indices_N[places])
     return prepare(batch.images, batch.sizes)
@@ -228,5 +239,6 @@ def _of(labels: Tensor | None, indices: Tensor) -> Tensor | None:
     return None if labels is None else labels.cpu()[indices]
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """The first line of an error, which is what a note shows."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

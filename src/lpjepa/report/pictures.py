@@ -18,7 +18,7 @@ from lpjepa.report.figures import (
     qq_plot,
     training_curve,
 )
-from lpjepa.report.gallery import Gallery
+from lpjepa.report.gallery import hang
 from lpjepa.report.markup import note, section
 from lpjepa.report.observation import Observation
 from lpjepa.report.portrait import Portrait
@@ -42,7 +42,7 @@ _CURVES = (
 )  # fmt: skip
 
 
-def training(runs: Sequence[Run], gallery: Gallery, folder: Path) -> str:
+def training(runs: Sequence[Run], folder: Path) -> str:
     """One figure a quantity, one line a run, with the target's prediction as a level."""
     figures = []
     for name, metrics, title, ylabel, predicted, log, factor in _CURVES:
@@ -60,16 +60,14 @@ def training(runs: Sequence[Run], gallery: Gallery, folder: Path) -> str:
         ends = "; ".join(f"{curve.label} ends at {curve.values[-1]:.4g}" for curve in curves[:8])
         build = partial(training_curve, curves, ylabel, log=logarithmic)
         caption = f"<b>{title}</b> over training" + (", dashed where the target puts it" if predicted else "")
-        figures.append(
-            gallery.hang(folder, f"training-{name}", build, f"{title} over training: {ends}.", caption)
-        )
+        figures.append(hang(folder, f"training-{name}", build, f"{title} over training: {ends}.", caption))
     if not figures:
         message = "metrics.jsonl has no curves yet; lpjepa pretrain writes it."
         return section("training", "Training", note(message))
     return section("training", "Training", f'<div class="figures">{"".join(figures)}</div>')
 
 
-def features(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery) -> str:
+def features(runs: Sequence[Run], seen: Sequence[Observation]) -> str:
     """Do the features follow the target? Four figures a run, or the line that says why there are none."""
     about = (
         '<p class="about">Projector features of held-out images against the target: how often each feature '
@@ -81,7 +79,7 @@ def features(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery)
         parts += [note(f"{run.name}: {message}") for message in observation.notes]
         if observation.portrait is None:
             continue
-        figures = _feature_figures(run, observation.portrait, index, gallery)
+        figures = _feature_figures(run, observation.portrait, index)
         hung = f'<div class="figures">{"".join(figures)}</div>'
         if len(runs) == 1:
             parts.append(hung)
@@ -91,14 +89,14 @@ def features(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery)
     return section("features", "Features against the target", *parts)
 
 
-def _feature_figures(run: Run, portrait: Portrait, index: int, gallery: Gallery) -> list[str]:
+def _feature_figures(run: Run, portrait: Portrait, index: int) -> list[str]:
     folder, target = run.folder / "figures", run.target
     predicted = target.predicted if target else {}
     count = f"{portrait.samples:,} images"
     hung = []
     if portrait.rectified:
         hung.append(
-            gallery.hang(
+            hang(
                 folder,
                 "active-fraction",
                 partial(active_fraction_histogram, portrait.active_D, predicted.get("active"), index),
@@ -109,7 +107,7 @@ def _feature_figures(run: Run, portrait: Portrait, index: int, gallery: Gallery)
     density = _density(target, portrait) if target else None
     atom = 1 - predicted["active"] if "active" in predicted else None
     hung.append(
-        gallery.hang(
+        hang(
             folder,
             "marginals",
             partial(feature_marginals, portrait.values, density, atom, portrait.rectified, index),
@@ -121,7 +119,7 @@ def _feature_figures(run: Run, portrait: Portrait, index: int, gallery: Gallery)
     if portrait.quantiles_KQ is not None and portrait.target_quantiles_KQ is not None:
         gap = float(np.sqrt(np.mean((portrait.quantiles_KQ - portrait.target_quantiles_KQ) ** 2)))
         hung.append(
-            gallery.hang(
+            hang(
                 folder,
                 "qq",
                 partial(qq_plot, portrait.quantiles_KQ, portrait.target_quantiles_KQ, index),
@@ -130,7 +128,7 @@ def _feature_figures(run: Run, portrait: Portrait, index: int, gallery: Gallery)
             )
         )
     hung.append(
-        gallery.hang(
+        hang(
             folder,
             "covariance-spectrum",
             partial(
@@ -157,7 +155,7 @@ def _density(target: Target, portrait: Portrait) -> tuple[np.ndarray, np.ndarray
     return points.numpy(), target.distribution.log_prob(points).exp().numpy()
 
 
-def trade_off(runs: Sequence[Run], results: Sequence[Summary], gallery: Gallery, folder: Path) -> str:
+def trade_off(runs: Sequence[Run], results: Sequence[Summary], folder: Path) -> str:
     """The Pareto frontier of accuracy against sparsity; it needs two runs with both."""
     if sum(r.l0 is not None and (r.encoder is not None or r.projector is not None) for r in results) < 2:
         return ""
@@ -181,5 +179,5 @@ def trade_off(runs: Sequence[Run], results: Sequence[Summary], gallery: Gallery,
         caption = (
             f"<b>Accuracy against {shown}</b>: filled projector, outlined encoder; lines join runs none beats"
         )
-        hung += gallery.hang(folder, f"pareto-{name}", build, f"Accuracy against {name}. {listed}.", caption)
+        hung += hang(folder, f"pareto-{name}", build, f"Accuracy against {name}. {listed}.", caption)
     return section("trade-off", "Sparsity and accuracy", f'<div class="figures">{hung}</div>')

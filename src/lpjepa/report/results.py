@@ -43,7 +43,7 @@ def summarise(run: Run, seen: Observation) -> Summary:
             l1=run.last("final/l1", "epoch/l1", "train/l1"),
             variance=variance,
             source=probe.get(run.probe, "online linear probe"),
-            notes=(f"not evaluated yet; lpjepa evaluate {run.folder} trains the paper's probes.",),
+            notes=(f"the paper's protocol has not been run; lpjepa evaluate {run.folder} does.",),
         )
     measured = lookup(entry, "measures", "projector") or {}
     protocol = lookup(entry, "settings", "protocol", pieces=False)
@@ -59,9 +59,8 @@ def summarise(run: Run, seen: Observation) -> Summary:
 
 
 def own_evaluation(run: Run) -> Mapping[str, Any] | None:
-    """The newest finished evaluation on the data the run was trained on, or on whatever came first."""
-    found = evaluations_of(run)
-    return found.get(own_source(run.config), next(iter(found.values()), None))
+    """The newest finished evaluation on the data the run was trained on; those on others are transfer."""
+    return evaluations_of(run).get(own_source(run.config))
 
 
 def evaluations_of(run: Run) -> dict[str, Mapping[str, Any]]:

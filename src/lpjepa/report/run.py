@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
+from lpjepa.distributions import RectifiedGeneralizedGaussian
+from lpjepa.training.config import MATCHING, Config, TargetConfig
+from lpjepa.training.layers import replace
+from lpjepa.training.objectives import build_target
 
-# The objectives that match a target of the user's choice; the others have none.
-MATCHING_METHODS = ("rectified_lpjepa", "lpjepa")
-
+_TARGET_KEYS = tuple(key.name for key in fields(TargetConfig))
 
 History = dict[str, tuple[list[float], list[float]]]  # "kind/metric" -> (epochs, values)
 
@@ -96,26 +97,24 @@ def read_run(folder: Path, name: str | None = None) -> Run:
 
 
 def target_of(config: dict[str, Any]) -> Target | None:
-    """The target that a flat config asks for; None for methods that match none."""
-    if config.get("loss.method") not in MATCHING_METHODS or "target.p" not in config:
+    """The target that a flat config asks for; None for methods that match none.
+
+    Only the keys that decide it are looked at: configs of other versions may hold groups this one lacks.
+    """
+    if config.get("loss.method") not in MATCHING or "target.p" not in config:
         return None
-    p, rule = float(config["target.p"]), config.get("target.scale", "gn")
-    rectified = config.get("target.rectified")
-    rectified = config["loss.method"] != "lpjepa" if rectified is None else bool(rectified)
-    wide = {"p": torch.tensor(p, dtype=torch.float64), "scale": rule, "dtype": torch.float64}
-    located = (
-        RectifiedGeneralizedGaussian.from_active_fraction(float(config["target.active"]), **wide)
-        if config.get("target.active") is not None
-        else RectifiedGeneralizedGaussian.from_location(float(config["target.mu"]), **wide)
-    )
-    family = RectifiedGeneralizedGaussian if rectified else GeneralizedGaussian
-    distribution = family(located.loc, located.scale, located.p)
+    given = {name: config[f"target.{name}"] for name in _TARGET_KEYS if f"target.{name}" in config}
+    wanted = {"active": None, "mu": None} | given  # what the run does not say is not made up
+    settled = replace(Config(), {"target": wanted, "loss": {"method": config["loss.method"]}})
+    distribution: Any = build_target(settled, dtype=torch.float64)
     predicted = {"variance": float(distribution.variance), "entropy": float(distribution.entropy())}
-    if isinstance(distribution, RectifiedGeneralizedGaussian):
+    rectified = isinstance(distribution, RectifiedGeneralizedGaussian)
+    if rectified:
         predicted["active"] = float(distribution.active_probability)
         predicted["l1"] = float(distribution.expected_l1_metric)
-    named = rule if rule in ("gn", "rgn") else "number"
-    return Target(float(located.loc), float(located.scale), p, named, rectified, distribution, predicted)
+    rule = settled.target.scale if isinstance(settled.target.scale, str) else "number"
+    mu, sigma, p = (float(value) for value in (distribution.loc, distribution.scale, distribution.p))
+    return Target(mu, sigma, p, rule, rectified, distribution, predicted)
 
 
 def _read_config(path: Path, problems: list[str]) -> dict[str, Any]:

@@ -9,21 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from lpjepa.report.figures import attribution_overlay, neighbour_grid, sparsity_violins
-from lpjepa.report.gallery import Gallery
+from lpjepa.report.gallery import hang
 from lpjepa.report.markup import section, text
-from lpjepa.report.observation import Observation
+from lpjepa.report.observation import QUERIES, Observation
 from lpjepa.report.results import sparsity_groups
 from lpjepa.report.run import Run
 
-MAX_QUERIES = 4
-MAX_ATTRIBUTIONS = 6
 
-
-def samples(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery, folder: Path) -> str:
+def samples(runs: Sequence[Run], seen: Sequence[Observation], folder: Path) -> str:
     """Violins, nearest-neighbour grids and attribution maps of whichever runs have them; rows are runs."""
-    violins = _violins(runs, gallery, folder)
-    grids = _neighbours(runs, seen, gallery, folder)
-    maps = _attributions(runs, seen, gallery, folder)
+    violins = _violins(runs, folder)
+    grids = _neighbours(seen, folder)
+    maps = _attributions(runs, seen, folder)
     parts = []
     if violins or maps:
         parts.append(f'<div class="figures">{violins}{maps}</div>')
@@ -32,7 +29,7 @@ def samples(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery, 
     return section("samples", "Samples", *parts) if parts else ""
 
 
-def _violins(runs: Sequence[Run], gallery: Gallery, folder: Path) -> str:
+def _violins(runs: Sequence[Run], folder: Path) -> str:
     groups = [group for group in sparsity_groups(runs) if len(group[1]) + len(group[2])]
     if not groups:
         return ""
@@ -42,7 +39,7 @@ def _violins(runs: Sequence[Run], gallery: Gallery, folder: Path) -> str:
         described.append(
             f"{label} " + ", ".join(f"{np.median(v):.3f} when {word}" for word, v in sides if len(v))
         )
-    return gallery.hang(
+    return hang(
         folder,
         "sparsity-by-correctness",
         partial(sparsity_violins, groups, r"$\ell_1$ sparsity of a sample"),
@@ -51,8 +48,8 @@ def _violins(runs: Sequence[Run], gallery: Gallery, folder: Path) -> str:
     )
 
 
-def _neighbours(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery, folder: Path) -> str:
-    keys = list(dict.fromkeys(key for observation in seen for key in observation.neighbours))[:MAX_QUERIES]
+def _neighbours(seen: Sequence[Observation], folder: Path) -> str:
+    keys = list(dict.fromkeys(key for observation in seen for key in observation.neighbours))[:QUERIES]
     hung = []
     for number, key in enumerate(keys, start=1):
         rows = [
@@ -68,7 +65,7 @@ def _neighbours(runs: Sequence[Run], seen: Sequence[Observation], gallery: Galle
             if row.agrees is not None
         )
         hung.append(
-            gallery.hang(
+            hang(
                 folder,
                 f"neighbours-{number}",
                 partial(neighbour_grid, rows),
@@ -81,7 +78,7 @@ def _neighbours(runs: Sequence[Run], seen: Sequence[Observation], gallery: Galle
     return "".join(hung)
 
 
-def _attributions(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gallery, folder: Path) -> str:
+def _attributions(runs: Sequence[Run], seen: Sequence[Observation], folder: Path) -> str:
     having = [
         (run.name, observation.attributions)
         for run, observation in zip(runs, seen)
@@ -89,12 +86,12 @@ def _attributions(runs: Sequence[Run], seen: Sequence[Observation], gallery: Gal
     ]
     if not having:
         return ""
-    keys = [key for key in having[0][1] if all(key in maps for _, maps in having)][:MAX_ATTRIBUTIONS]
+    keys = [key for key in having[0][1] if all(key in maps for _, maps in having)]
     if not keys:  # the runs saw different images: show the first run's alone
-        having, keys = having[:1], list(having[0][1])[:MAX_ATTRIBUTIONS]
+        having, keys = having[:1], list(having[0][1])
     images = [having[0][1][key][0] for key in keys]
     rows = [(name, [maps[key][1] for key in keys]) for name, maps in having]
-    return gallery.hang(
+    return hang(
         folder,
         "attribution",
         partial(attribution_overlay, images, rows),

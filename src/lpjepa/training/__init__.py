@@ -5,7 +5,7 @@ run = pretrain(load_config(None, {"target": {"active": 0.05}}))
 print(run.final["encoder_accuracy"], run.final["l0"])
 """
 
-from lpjepa.training._typed import ConfigError
+from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.checkpoint import CheckpointError
 from lpjepa.training.config import Config
 from lpjepa.training.health import Diverged
@@ -27,4 +27,5 @@ __all__ = [
     "preset",
     "preset_names",
     "pretrain",
+    "to_dict",
 ]

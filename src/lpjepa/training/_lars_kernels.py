@@ -25,7 +25,7 @@ _COLUMNS = 7  # of the table: weight, gradient and velocity addresses, length, s
 
 @triton.jit
 def _addresses(row_ptr):
-    """The float32 pointers of a row of the table; `Table` has checked that they are aligned."""
+    """The float32 pointers of a row of the table; `applies` has checked that they are aligned."""
     w_ptr = tl.load(row_ptr).to(tl.pointer_type(tl.float32))
     g_ptr = tl.load(row_ptr + 1).to(tl.pointer_type(tl.float32))
     v_ptr = tl.load(row_ptr + 2).to(tl.pointer_type(tl.float32))

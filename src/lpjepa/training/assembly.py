@@ -20,7 +20,7 @@ from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
 from lpjepa.training.config import Config, activation_of, target_is_rectified
 from lpjepa.training.monitors import Features, extract, measure
-from lpjepa.training.objectives import build_objective, build_target
+from lpjepa.training.objectives import build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
 from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe_accuracy
 from lpjepa.training.processes import replicate, shard
@@ -93,8 +93,7 @@ class Assembly:
 
     @property
     def target(self) -> Distribution | None:
-        matched = self.config.loss.method in ("rectified_lpjepa", "lpjepa")
-        return build_target(self.config) if matched else None
+        return target_of(self.config)
 
     def features(self, images: ImageSet, few: bool = False) -> Features:
         train, workers = self.config.train, self.config.data.workers
@@ -241,22 +240,15 @@ def _view_maker(
         x_BCHW = x_VNCHW.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         return x_BCHW.unflatten(0, x_VNCHW.shape[:2])
 
-    # Colour operations are many small ones, which a compiler fuses; on the CPU, views go their own way, image
-    # groups by the operations they need.
+    # On a GPU pixels are the work of kernels that the compiler does not look into; it fuses the drawing
+    # of parameters, many small operations. On the CPU views go their own way: in chunks that fit the cache,
+    # and blurring only the images that are to be blurred, which a graph of fixed shapes cannot do.
     return torch.compile(make, dynamic=False) if config.train.compile and device.type == "cuda" else make
 
 
 def load_images(config: Config) -> tuple[ImageSet, ImageSet | None]:
     """The training images and, where the source has them, the validation images."""
-    data = config.data
-    options = {
-        **data.options,
-        "store_size": data.store_size,
-        "max_memory": data.max_memory,
-        "max_broken": data.max_broken,
-    }
-    if data.val_fraction is not None:
-        options["val_fraction"] = data.val_fraction
+    data, options = config.data, config.data.source_options()
     train = load_source(data.source, data.root, "train", **options)
     try:
         val = load_source(data.source, data.root, "val", **options)

@@ -83,8 +83,14 @@ def step_of(path: Path) -> int:
     return int(match.group(1)) if match else -1
 
 
-def load_newest(folder: Path, map_location: Any = "cpu") -> dict[str, Any] | None:
-    """The newest intact checkpoint; None where there is none at all.
+def load_newest(folder: Path) -> dict[str, Any] | None:
+    """The content of `newest`."""
+    found = newest(folder)
+    return None if found is None else found[1]
+
+
+def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest intact checkpoint, its file and its content; None where there is none at all.
 
     A damaged one is passed over with a warning. If all are damaged, that is an error: starting over by
     itself would throw the run away.
@@ -92,7 +98,7 @@ def load_newest(folder: Path, map_location: Any = "cpu") -> dict[str, Any] | Non
     paths = list_checkpoints(folder)
     for path in reversed(paths):
         try:
-            return load(path, map_location)
+            return path, load(path)
         except CheckpointError as error:
             others = "using the one before it" if path != paths[0] else "there is none before it"
             warnings.warn(f"{error}; {others}", RuntimeWarning, stacklevel=2)
@@ -101,7 +107,7 @@ def load_newest(folder: Path, map_location: Any = "cpu") -> dict[str, Any] | Non
     return None
 
 
-def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
     """One checkpoint, its checksum verified before anything is unpacked."""
     checksum = Path(f"{path}.sha256")
     if not path.is_file():
@@ -110,7 +116,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         raise CheckpointError(f"{path} has no checksum beside it ({checksum.name})")
     if digest(path) != checksum.read_text().strip():
         raise CheckpointError(f"{path} is damaged: its checksum does not match")
-    return torch.load(path, map_location=map_location, weights_only=True)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def clear(folder: Path) -> None:

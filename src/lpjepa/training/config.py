@@ -17,7 +17,7 @@ from lpjepa.data import ViewConfig
 from lpjepa.models import ModelConfig
 from lpjepa.training._typed import ConfigError, flat
 
-METHODS = ("rectified_lpjepa", "lpjepa", "lejepa", "vicreg", "nvicreg", "simclr", "ncl")
+MATCHING = ("rectified_lpjepa", "lpjepa")  # the methods whose features follow the config's target
 _RECTIFIED = ("rectified_lpjepa", "nvicreg", "ncl")
 
 
@@ -43,6 +43,12 @@ class DataConfig:
     """Share of unreadable images beyond which a run stops."""
     workers: int = 4
     """Processes that decode images where they are streamed."""
+
+    def source_options(self) -> dict[str, Any]:
+        """What `lpjepa.data.load_source` takes besides the name, the root and the split."""
+        limits = {"max_memory": self.max_memory, "max_broken": self.max_broken}
+        share = {} if self.val_fraction is None else {"val_fraction": self.val_fraction}
+        return {**self.options, "store_size": self.store_size, **limits, **share}
 
 
 @dataclass
@@ -145,10 +151,10 @@ class TrainConfig:
     checkpoint_every: float = 1.0
     """Epochs between checkpoints; 0.25 is four an epoch."""
     compile: bool = False
-    """Compile views (on a GPU), networks and the rest of a step with torch.compile; a minute once, cached.
-    ResNets in 16 bits on a GPU have kernels of their own."""
+    """Compile the networks with torch.compile, and on a GPU what draws views and surrounds the networks; a
+    minute once, cached. Views, and ResNets in 16 bits, have kernels of their own on a GPU."""
     capture: bool = False
-    """Capture the whole step as one CUDA graph (one process, one GPU)."""
+    """Capture the whole step as two CUDA graphs, views and learning (one process, one GPU)."""
     fsdp: bool = False
     """Divide parameters among the processes with FSDP2 instead of copying them."""
     sync_bn: bool = True
@@ -205,7 +211,7 @@ _NOT_NEGATIVE = (
 
 
 def check(config: Config) -> Config:
-    """Refuse what cannot be trained, with one sentence; and settle what is left to the method."""
+    """`config` as it is; what cannot be trained is refused with one sentence."""
     target, values = config.target, flat(config)
     if (target.active is None) == (target.mu is None):
         raise ConfigError("target: give either target.active or target.mu, and not both")
@@ -250,5 +256,10 @@ def identity(config: Config) -> str:
 
 
 def default_folder(config: Config) -> Path:
-    source = "".join(c if c.isalnum() or c in "-_" else "-" for c in config.data.source)
-    return Path("runs") / f"{source}-{config.loss.method}-{identity(config)}"
+    """runs/SOURCE-METHOD-DIGITS; the images' root, where there is one, by name and in the digits."""
+    source, own, root = config.data.source, identity(config), config.data.root
+    if root is not None:
+        source += f"-{Path(root).name}"
+        own = hashlib.sha256(f"{own} {Path(root).resolve()}".encode()).hexdigest()[:8]
+    source = "".join(c if c.isalnum() or c in "-_" else "-" for c in source)
+    return Path("runs") / f"{source}-{config.loss.method}-{own}"

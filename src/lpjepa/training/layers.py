@@ -46,6 +46,17 @@ def _source(layer: dict[str, Any]) -> str | None:
     return data.get("source") if isinstance(data, dict) else None
 
 
+def _instead_of_a_file(path: Path) -> str:
+    """What may have been meant by a path that is no YAML file."""
+    if (path / "config.yaml").is_file():
+        return f"this is a run; `lpjepa pretrain {path / 'config.yaml'}` goes on with it"
+    if path.is_dir():
+        return f"this is a folder; images are given as `--data.source folder --data.root {path}`"
+    named = str(path) in preset_names()
+    hint = f"did you mean presets:{path}?" if named else "presets are written presets:NAME"
+    return f"there is no such file; {hint}"
+
+
 def read_layer(source: str | Path) -> dict[str, Any]:
     """The nested dictionary in a YAML file or, as presets:NAME, in a preset."""
     import yaml
@@ -60,9 +71,7 @@ def read_layer(source: str | Path) -> dict[str, Any]:
     else:
         path = Path(source)
         if not path.is_file():
-            named = str(source) in preset_names()
-            hint = f"did you mean presets:{source}?" if named else "presets are written presets:NAME"
-            raise ConfigError(f"{source}: there is no such file; {hint}")
+            raise ConfigError(f"{source}: {_instead_of_a_file(path)}")
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

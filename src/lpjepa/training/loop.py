@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import shlex
 import time
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lpjepa.training import checkpoint, state
+from lpjepa.training import checkpoint, circumstances, state
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.assembly import Assembly, StepInput, assemble
 from lpjepa.training.config import Config, check, default_folder, differing_keys
@@ -31,7 +30,7 @@ from lpjepa.training.schedule import warmup_cosine
 
 def pretrain(config: Config, display: Display | None = None) -> Run:
     """Train what `config` says and return the run; continues the run in its folder if there is one."""
-    config = check(config)
+    config = circumstances.with_absolute_root(check(config))
     folder = Path(config.train.out) if config.train.out is not None else default_folder(config)
     keep = config.train.resume
     # What is saved resumes, so that the command which Ctrl-C prints never replaces the run it means.
@@ -83,6 +82,7 @@ def _prepare(run: Run, keep: bool) -> str:
                     "choose another folder with --train.out, or replace it with --train.no-resume"
                 )
             if before.finished:
+                circumstances.check_place(run.folder, before.config, run.config)
                 return "finished"
             if checkpoint.list_checkpoints(run.checkpoints):
                 return "resume"
@@ -107,6 +107,7 @@ class Trainer:
         self.step_now = 0
         self.steps_summed = 0
         self.latest: dict[str, Any] = {}
+        self.circumstances = circumstances.describe(parts.train, world)
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
@@ -224,9 +225,7 @@ class Trainer:
             "step": self.step_now,
             "steps_summed": self.steps_summed,
             "latest": dict(self.latest),
-            "world": self.world,
-            "images": len(self.parts.train),
-            "classes": self.parts.train.num_classes,
+            **self.circumstances,
         }
         return {**state.collect(self.parts.step), "progress": progress, "config": to_dict(self.config)}
 
@@ -239,7 +238,12 @@ class Trainer:
         content = checkpoint.load_newest(self.run.checkpoints)
         assert content is not None  # `_prepare` saw one
         progress = content["progress"]
-        self._check_circumstances(progress)
+        stored = Run.open(self.run.folder).config
+        circumstances.check_unchanged(
+            self.run.folder, progress, stored, self.config, self.parts.train, self.world
+        )
+        if self.rank == 0:
+            self.run.save_config()  # images may have moved
         state.restore(self.parts.step, content)
         self.step_now, self.steps_summed, self.latest = (
             progress["step"],
@@ -248,31 +252,6 @@ class Trainer:
         )
         if self.rank == 0:
             self.journal.keep_until(self.step_now)
-
-    def _check_circumstances(self, progress: dict[str, Any]) -> None:
-        """What a run depends on besides its config must not have changed while it was down."""
-        folder, train = self.run.folder, self.parts.train
-        now = {"world": self.world, "classes": train.num_classes, "images": len(train)}
-        progress = now | progress  # checkpoints of the first version did not say
-        if progress["world"] != self.world:
-            raise ConfigError(
-                f"{folder} was trained by {progress['world']} processes with train.batch_size "
-                f"{self.config.train.batch_size} each; with {self.world} it would be another training: "
-                f"start it with torchrun --nproc-per-node {progress['world']}, or choose another folder "
-                "with --train.out"
-            )
-        if progress["classes"] != train.num_classes:
-            raise ConfigError(
-                f"{folder} was trained on {progress['classes']} classes and {train.name} has "
-                f"{train.num_classes} now; choose another folder with --train.out"
-            )
-        if progress["images"] != len(train):
-            warnings.warn(
-                f"{folder} was trained on {progress['images']} images and {train.name} has {len(train)} now: "
-                "the run goes on, in another order than it would have had",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def _broken(self) -> dict[str, Any]:
         """The number of images skipped so far (by this process), where there are any."""

@@ -16,20 +16,27 @@ from lpjepa.losses import (
     SimCLR,
     VICReg,
 )
-from lpjepa.training.config import Config, target_is_rectified
+from lpjepa.training.config import MATCHING, Config, target_is_rectified
 
 
-def build_target(config: Config, device: torch.device | str = "cpu") -> Distribution:
+def build_target(
+    config: Config, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Distribution:
     """RGN_p(mu, sigma), or GN_p(mu, sigma) with the same parameters where the target is not rectified."""
     wanted, rgn = config.target, RectifiedGeneralizedGaussian
     if wanted.active is not None:
-        target = rgn.from_active_fraction(wanted.active, p=wanted.p, scale=wanted.scale, device=device)
+        target = rgn.from_active_fraction(wanted.active, wanted.p, wanted.scale, dtype, device)
     else:
         assert wanted.mu is not None  # checked with the config
-        target = rgn.from_location(wanted.mu, p=wanted.p, scale=wanted.scale, device=device)
+        target = rgn.from_location(wanted.mu, wanted.p, wanted.scale, dtype, device)
     if target_is_rectified(config):
         return target
     return GeneralizedGaussian(target.loc, target.scale, target.p)
+
+
+def target_of(config: Config) -> Distribution | None:
+    """The target that the features follow; None where the method has none."""
+    return build_target(config) if config.loss.method in MATCHING else None
 
 
 def build_objective(config: Config, device: torch.device | str = "cpu") -> nn.Module:
@@ -38,7 +45,7 @@ def build_objective(config: Config, device: torch.device | str = "cpu") -> nn.Mo
     The target's parameters live on `device`: copying them there at every step would wait for it.
     """
     loss = config.loss
-    if loss.method in ("rectified_lpjepa", "lpjepa"):
+    if loss.method in MATCHING:
         kind = RectifiedLpJEPA if target_is_rectified(config) else LpJEPA
         return kind(
             build_target(config, device),

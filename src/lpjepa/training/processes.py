@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from inspect import signature
 from typing import Any
 
 import torch
@@ -62,7 +63,9 @@ def replicate(module: nn.Module, device: torch.device) -> nn.Module:
         return module
     # Buffers need no broadcast: BatchNorm statistics are those of the global batch on every rank.
     ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(module, device_ids=ids, broadcast_buffers=False)
+    renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # since torch 2.13
+    switch = "forward_sync_buffers" if renamed else "broadcast_buffers"
+    return DistributedDataParallel(module, device_ids=ids, **{switch: False})  # type: ignore[arg-type]
 
 
 def shard(module: nn.Module, children: list[nn.Module]) -> nn.Module:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lpjepa.models import CalibratedReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
-from lpjepa.training.checkpoint import CheckpointError, load_newest
+from lpjepa.training.checkpoint import CheckpointError, load, newest
 from lpjepa.training.config import Config, activation_of
 from lpjepa.training.journal import read_journal
 from lpjepa.training.layers import load_config
@@ -58,17 +59,27 @@ class Run:
         entries = read_journal(self.folder / "metrics.jsonl")
         return [entry for entry in entries if kind is None or entry["kind"] == kind]
 
-    def model(self, device: str | torch.device = "cpu") -> SparseModel:
-        """The trained pair (the moving average where the run kept one), in evaluation mode."""
-        state = load_newest(self.checkpoints)
-        if state is None:
+    def weights(self, checkpoint: Path | None = None) -> tuple[dict[str, Tensor], Path]:
+        """The trained pair's weights (the moving average where the run kept one), and the file they are from.
+
+        That is the newest intact checkpoint, or the one given.
+        """
+        found = newest(self.checkpoints) if checkpoint is None else (checkpoint, load(checkpoint))
+        if found is None:
             raise CheckpointError(
                 f"{self.folder}: the run has no checkpoint yet; train it with `lpjepa pretrain`"
             )
+        path, state = found
+        trainee = state["trainee"].items()
+        trained = {k.removeprefix("model."): v for k, v in trainee if k.startswith("model.")}
+        return state.get("ema", trained), path
+
+    def model(
+        self, device: str | torch.device = "cpu", weights: dict[str, Tensor] | None = None
+    ) -> SparseModel:
+        """The trained pair in evaluation mode, with its newest weights or the ones given."""
         model = build_model(self.config)
-        prefix = "model."
-        trained = {k[len(prefix) :]: v for k, v in state["trainee"].items() if k.startswith(prefix)}
-        model.load_state_dict(state.get("ema", trained))
+        model.load_state_dict(self.weights()[0] if weights is None else weights)
         return model.to(device).eval()
 
     def save_config(self) -> None:
@@ -108,6 +119,8 @@ def table(runs: list[Run], names: list[str] | None = None) -> str:
         for row in rows
     ]
     lines.insert(1, "-" * len(lines[0]))
+    if any(run.final.get("probe") == "frozen" for run in runs):
+        lines.append("Accuracies: probes fitted on frozen features; the epochs show those of online probes.")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 The step is a function of tensors. It reads uint8 images, labels and a seed, changes weights, optimizer
 state and a few counters in place, and never waits for the device: rates, loss scale, running means of the
-metrics and the search for NaN all live in tensors. So the whole of it can be captured as a CUDA graph.
+metrics and the search for NaN all live in tensors. So the whole of it can be captured as CUDA graphs.
 
 What the model does not learn from (probes, metrics, the search for NaN) is many small kernels. On one GPU
 they run on a `Branch` beside the objective and the encoder's backward pass.

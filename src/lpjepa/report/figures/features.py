@@ -42,7 +42,6 @@ def feature_marginals(
     atom: float | None = None,
     rectified: bool = True,
     run: int = 0,
-    bins: int = 60,
 ) -> Figure:
     """Pooled feature values as a density, against the target's, each with its atom at zero.
 
@@ -54,7 +53,7 @@ def feature_marginals(
     figure, axes = new_figure()
     colour = series_colour(run)
     span = _span(positive, density)
-    edges = np.linspace(span[0] if not rectified else 0.0, span[1], bins + 1)
+    edges = np.linspace(span[0] if not rectified else 0.0, span[1], 61)
     counts, _ = np.histogram(positive, bins=edges)
     heights = counts / (max(x.size, 1) * np.diff(edges))
     axes.stairs(heights, edges, fill=True, color=colour, alpha=0.55)

@@ -77,7 +77,7 @@ class NeighbourRow:
     similarities: Sequence[float] | None = None
 
 
-def neighbour_grid(rows: Sequence[NeighbourRow], query_title: str = "query") -> Figure:
+def neighbour_grid(rows: Sequence[NeighbourRow]) -> Figure:
     """One row a run: the query, then its neighbours from the nearest on.
 
     A neighbour of the query's class has a solid outline and a tick, another a dashed one and a cross: the
@@ -96,7 +96,7 @@ def neighbour_grid(rows: Sequence[NeighbourRow], query_title: str = "query") -> 
                 spine.set_visible(False)
         _show(axes_row[0], row.query)
         axes_row[0].set_title(plain(row.label), fontsize=7.5, fontweight="bold", loc="left", pad=3)
-        axes_row[0].set_xlabel(plain(query_title) if row is rows[-1] else "", fontsize=7.5)
+        axes_row[0].set_xlabel("query" if row is rows[-1] else "", fontsize=7.5)
         for index, (axes, image) in enumerate(zip(axes_row[1:], row.neighbours)):
             _show(axes, image)
             if row.similarities is not None:
@@ -122,7 +122,7 @@ def _mark(axes: Axes, agrees: bool) -> None:
 
 
 def attribution_overlay(
-    images: Sequence[ArrayLike], maps: Sequence[tuple[str, Sequence[ArrayLike]]], strength: float = 0.55
+    images: Sequence[ArrayLike], maps: Sequence[tuple[str, Sequence[ArrayLike]]]
 ) -> Figure:
     """The images in the first row, then one row ``(label, maps)`` a run with its maps laid over them.
 
@@ -148,7 +148,7 @@ def attribution_overlay(
             spread = heat.max() - heat.min()
             scaled = (heat - heat.min()) / spread if spread > 0 else np.zeros_like(heat)
             axes.imshow(
-                scaled, cmap="inferno", alpha=strength, vmin=0, vmax=1, interpolation="bilinear",
+                scaled, cmap="inferno", alpha=0.55, vmin=0, vmax=1, interpolation="bilinear",
                 extent=(0, width, height, 0),
             )  # fmt: skip
     return figure

@@ -8,11 +8,12 @@ Figures are built on ``matplotlib.figure.Figure`` directly: no pyplot, hence no 
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,6 @@ DARK = Theme(
     incorrect="#ff8a4c",
     series=("#58b0e8", "#ff8a4c", "#3ccfa0", "#e49ac4", "#f0b840", "#8cd0f5", "#a99cf0", "#aab4c0"),
 )
-THEMES = (LIGHT, DARK)
 _current: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
@@ -125,6 +125,7 @@ def using(chosen: Theme) -> Iterator[Theme]:
         "font.family": "DejaVu Sans",  # carried by matplotlib: the same letters on every machine
         "svg.fonttype": "path",
         "svg.hashsalt": "lpjepa",  # the same figure gives the same bytes
+        "image.composite_image": False,  # photographs stay apart in an SVG, and are not drawn into one first
         "figure.dpi": 100,
     }
     try:
@@ -160,6 +161,10 @@ def plain_log(axis: Axis) -> None:
 
 def to_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
     """The figure as ``"svg"`` or ``"png"`` bytes, without a date, so that equal figures give equal bytes."""
+    engine = figure.get_layout_engine()
+    if engine is not None:  # once: savefig would lay out, and draw once more to do so, for every file
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # A run may be named in a script that DejaVu lacks: it shows boxes, and that is not worth a warning.
@@ -173,6 +178,19 @@ def render(build: Callable[[], Figure], chosen: Theme, kind: str = "svg", dpi: i
     """Build and encode a figure in one theme."""
     with using(chosen):
         return to_bytes(build(), kind, dpi)
+
+
+def in_the_dark(svg: bytes) -> bytes:
+    """A figure of the light theme in the dark one: themes differ in nothing but their colours."""
+    return re.sub(rb'(?<=: |=")#[0-9a-f]{6}\b', lambda colour: _DARKENED.get(colour[0], colour[0]), svg)
+
+
+def _colours(of: Theme) -> list[bytes]:
+    _, *single, series = astuple(of)
+    return [colour.encode() for colour in (*single, *series)]
+
+
+_DARKENED = dict(zip(_colours(LIGHT), _colours(DARK)))
 
 
 def save(build: Callable[[], Figure], folder: Path, name: str) -> list[Path]:

@@ -35,7 +35,7 @@ class Curve:
     run: int = 0  # decides colour, marker and dash
 
 
-def training_curve(curves: Sequence[Curve], ylabel: str, xlabel: str = "epoch", log: bool = False) -> Figure:
+def training_curve(curves: Sequence[Curve], ylabel: str, log: bool = False) -> Figure:
     """Each curve as a line; its prediction, where it has one, as a dashed level in the same colour."""
     figure, axes = new_figure()
     for curve in curves:
@@ -54,7 +54,7 @@ def training_curve(curves: Sequence[Curve], ylabel: str, xlabel: str = "epoch", 
             axes.axhline(curve.prediction, color=colour, label="_prediction", **LEVEL)
     if any(curve.prediction is not None for curve in curves):
         axes.plot([], [], color=theme().muted, label="predicted by the target", **LEVEL)
-    axes.set_xlabel(xlabel)
+    axes.set_xlabel("epoch")
     axes.set_ylabel(ylabel)
     axes.margins(x=0.02)
     if log:
