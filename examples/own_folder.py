@@ -5,8 +5,10 @@ python examples/own_folder.py IMAGES
 
 import sys
 
-from lpjepa.training import load_config, pretrain
+from lpjepa.training import Interrupted, load_config, pretrain
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python examples/own_folder.py IMAGES")
 config = load_config(
     None,
     {
@@ -16,6 +18,9 @@ config = load_config(
         "train": {"epochs": 20, "batch_size": 64},
     },
 )
-run = pretrain(config)
+try:
+    run = pretrain(config)
+except Interrupted as stopped:  # by Ctrl-C; the message says how to go on
+    sys.exit(str(stopped))
 print(f"{100 * run.final['l0']:.1f} % of the features are active; asked for {100 * config.target.active:g} %")
 print(f"the model: lpjepa.training.Run.open({str(run.folder)!r}).model()")

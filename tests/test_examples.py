@@ -1,11 +1,14 @@
 """The examples run as a newcomer would run them, and print what they promise."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import lpjepa.training
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -24,3 +27,18 @@ def test_example_runs(name, tmp_path):
     assert predicted == pytest.approx(0.2, abs=1e-3)
     assert active == pytest.approx(predicted, abs=0.08)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_own_folder_without_a_folder_or_stopped_says_so(monkeypatch, tmp_path):
+    def stopped(config):
+        raise lpjepa.training.Interrupted(f"stopped; images are in {config.data.root}", 2)
+
+    monkeypatch.setattr(lpjepa.training, "pretrain", stopped)
+    for words, said in (
+        ([], "usage: python examples/own_folder.py IMAGES"),
+        ([str(tmp_path)], "stopped; images"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["own_folder.py", *words])
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(EXAMPLES / "own_folder.py"))
+        assert str(left.value.code).startswith(said)

@@ -9,8 +9,11 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import TextIO
 
 # In the order of the list that `lpjepa` prints.
 COMMANDS = {
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
         return _complain(f"there is no command {words[0]!r}; {hint}")
+    shown_before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         return import_module(f"lpjepa._commands.{words[0]}").run(words[1:])
     except KeyboardInterrupt:
@@ -55,10 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.startswith("lpjepa"):
             raise
         return _complain(f"{error.name} is not installed; get it with: pip install 'lpjepa[train]'")
-    except (ValueError, ImportError, OSError) as error:
+    except OSError as error:
+        where = error.filename and error.strerror
+        return _complain(f"{error.filename}: {error.strerror}" if where else str(error))
+    except (ValueError, ImportError) as error:
         return _complain(str(error))
     except RuntimeError as error:
         return _runtime_error(error)
+    finally:
+        warnings.showwarning = shown_before
 
 
 def _runtime_error(error: RuntimeError) -> int:
@@ -76,6 +85,30 @@ def _runtime_error(error: RuntimeError) -> int:
 def _complain(sentence: str) -> int:
     print(f"lpjepa: {sentence}", file=sys.stderr)
     return 2
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning in one line, without the source that a user did not write.
+
+    Ours are sentences for the user. Those of other packages may be as well (a driver that is too old), and
+    say whose they are; what a package is going to change is for us, and shown where `python -W` asks for it.
+    """
+    if issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
+        if not sys.warnoptions:
+            return
+        text = f"{filename}:{lineno}: {category.__name__}: {message}"
+    elif Path(filename).is_relative_to(Path(__file__).parent):
+        text = f"lpjepa: {message}"
+    else:
+        text = f"lpjepa: {message} (a warning of {Path(filename).parent.name}/{Path(filename).name}:{lineno})"
+    print(text, file=file or sys.stderr)
 
 
 def _list_commands() -> int:

@@ -2,6 +2,10 @@
 
 import io
 import sys
+import warnings
+
+import pytest
+import torch
 
 from lpjepa._commands import target
 from lpjepa.cli import main
@@ -18,3 +22,51 @@ def test_a_reader_who_has_seen_enough_gets_no_complaint(monkeypatch, capsys):
     assert main(["target"]) == 141
     sys.stdout.close()  # the null device, which Python flushes at exit instead of the pipe
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "category", "shown"),
+    [
+        (target.__file__, RuntimeWarning, "lpjepa: a checkpoint is damaged\n"),
+        (torch.__file__, UserWarning, "lpjepa: a checkpoint is damaged (a warning of torch/__init__.py:7)\n"),
+        (torch.__file__, FutureWarning, ""),
+    ],
+)
+def test_warnings_are_sentences(file, category, shown, monkeypatch, capsys):
+    def warns(arguments):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn_explicit("a checkpoint is damaged", category, file, 7)
+        return 0
+
+    monkeypatch.setattr(target, "run", warns)
+    monkeypatch.setattr(sys, "warnoptions", [])
+    before = warnings.showwarning
+    assert main(["target"]) == 0
+    assert capsys.readouterr().err == shown
+    assert warnings.showwarning is before
+    monkeypatch.setattr(sys, "warnoptions", ["always"])  # python -W always: everything is to be seen
+    assert main(["target"]) == 0
+    assert "a checkpoint is damaged" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_is_a_sentence_without_its_number(monkeypatch, capsys):
+    def refused(arguments):
+        raise PermissionError(13, "Permission denied", "pictures/x.png")
+
+    monkeypatch.setattr(target, "run", refused)
+    assert main(["target"]) == 2
+    assert capsys.readouterr().err == "lpjepa: pictures/x.png: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("embed", "RUN IMAGES"), ("search", "INDEX IMAGE"), ("export", "RUN"), ("evaluate", "RUN")],
+)
+def test_help_names_what_is_to_be_given(command, words, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    usage = shown[: shown.index("\n\n")]
+    assert usage.split("]")[-1].strip() == words

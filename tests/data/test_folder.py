@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -68,9 +69,19 @@ def test_single_subfolder_and_mixed_are_unlabelled(tmp_path, write_image):
     assert load_source("folder", tmp_path, val_fraction=0, labelled=True).classes == ["2024"]
     write_image(tmp_path / "x" / "c.png")
     assert load_source("folder", tmp_path, val_fraction=0).num_classes == 2
-    write_image(tmp_path / "loose.png")
-    assert load_source("folder", tmp_path, val_fraction=0).labels is None
+    write_image(tmp_path / "loose.png", 1)
+    with pytest.warns(UserWarning, match=r"2 folders of images, but loose\.png beside .*labelled true"):
+        assert load_source("folder", tmp_path, val_fraction=0).labels is None
     assert load_source("folder", tmp_path, val_fraction=0, labelled=False).labels is None
+    taken = load_source("folder", tmp_path, val_fraction=0, labelled=True)
+    assert taken.labels.tolist() == [0, 0, 1]
+    assert not any("loose" in path for path in taken.paths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once, though each split asks
+        load_source("folder", tmp_path, "val", val_fraction=0.5)
+    write_image(tmp_path / "other.png")
+    with pytest.warns(UserWarning, match=r"loose\.png and 1 more beside"):
+        load_source("folder", tmp_path, val_fraction=0)
 
 
 def test_symbolic_link_cycle_ends(tmp_path, write_image):
@@ -199,8 +210,21 @@ def test_only_training_images_are_kept_whole(tmp_path, write_image):
 
 def test_a_wrong_root_says_what_to_name(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(MissingData, match=r"is a file, not a folder; name the folder .*--data\.root"):
+    with pytest.raises(
+        MissingData, match=r"is a file, not a folder; name the folder .*--data\.root PATH, or fol"
+    ):
         load_source("folder", tmp_path / "file")
+
+
+def test_images_beyond_the_limit_are_said_to_be_large(image_folder, monkeypatch, caplog):
+    root, _ = image_folder
+    Image.new("RGB", (1500, 1400)).save(root / "ant" / "huge.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10**6)
+    images = load_source("folder", root, val_fraction=0)
+    assert len(images) == 30
+    assert [r.getMessage() for r in caplog.records] == [
+        f"skipped broken image {root / 'ant' / 'huge.png'} (larger than 2 megapixels)"
+    ]
 
 
 def test_memory_of_a_container_and_of_several_processes(tmp_path, monkeypatch):

@@ -37,6 +37,16 @@ def test_unknown_names_and_options_suggest():
     assert "wds:NAME" in source_names()
 
 
+def test_a_path_in_the_place_of_a_name(tmp_path):
+    (tmp_path / "digit").mkdir()
+    (tmp_path / "x.npz").write_bytes(b"")
+    for path, kind in ((tmp_path / "digit", "folder"), (tmp_path / "x.npz", "npz")):
+        with pytest.raises(DataError) as error:
+            load_source(str(path))
+        assert f"{kind}={path} " in one_sentence(error)
+        assert f"--data.source {kind} --data.root {path}" in str(error.value)
+
+
 def test_digits():
     train, val = load_source("digits"), load_source("digits", split="val")
     assert len(train) + len(val) == 1797
@@ -175,6 +185,7 @@ def test_cifar_files_execute_nothing(cifar, tmp_path, monkeypatch):
 
 def test_missing_cifar_is_one_sentence(tmp_path, monkeypatch):
     def offline(root, download):
+        os.makedirs(root, exist_ok=True)  # as torchvision does before it asks the network
         raise OSError("no network")
 
     fake = types.SimpleNamespace(CIFAR10=offline)
@@ -185,6 +196,13 @@ def test_missing_cifar_is_one_sentence(tmp_path, monkeypatch):
         text = one_sentence(error)
         assert "cifar.html" in text
         assert str(tmp_path) in text
+        with pytest.raises(MissingData):
+            load_source("cifar10", tmp_path / "new" / "data")
+        assert list(tmp_path.iterdir()) == []
+    (tmp_path / "own").mkdir()
+    with pytest.raises(MissingData):
+        load_source("cifar10", tmp_path / "own")
+    assert (tmp_path / "own").is_dir()
 
 
 def idx(array):
@@ -275,6 +293,7 @@ class _Unsplit(_Listed):
 
 class _Offline:
     def __init__(self, root, split="train", download=False):
+        os.makedirs(os.path.join(root, "gone", "raw"), exist_ok=True)
         raise RuntimeError("Dataset not found. You can use download=True to download it")
 
 
@@ -336,7 +355,8 @@ def test_torchvision_errors(fake_torchvision, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no set Nothing"):
         load_source("torchvision:Nothing", tmp_path)
     with pytest.raises(MissingData, match="could not be downloaded"):
-        load_source("torchvision:Gone", tmp_path)
+        load_source("torchvision:Gone", tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(torchvision_sets, "torchvision_datasets", lambda: None)
     with pytest.raises(DataError, match="pip install torchvision"):
         load_source("torchvision:Pets", tmp_path)

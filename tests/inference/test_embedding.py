@@ -216,6 +216,9 @@ def test_inputs_that_cannot_be_embedded_say_why(model, run_folder, tmp_path):
     (tmp_path / "bad" / "a.png").write_bytes(b"x")
     with pytest.raises(ValueError, match="none of the 1 images"):
         embed(model, tmp_path / "bad", tmp_path / "bad.npz")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^--out .*file/f\.npz: its folder cannot be written \(Not a dir"):
+        embed(model, "digits", tmp_path / "file" / "f.npz")
     (tmp_path / "old.npz").write_bytes(b"mine")
     with pytest.raises(ValueError, match="exists"):
         embed(model, "digits", tmp_path / "old.npz")

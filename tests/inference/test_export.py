@@ -17,6 +17,8 @@ from lpjepa.inference.export import comparison, export_model, program
 from lpjepa.inference.export.card import card
 from lpjepa.inference.export.comparison import ExportMismatch
 from lpjepa.inference.model import Model
+from lpjepa.training import Run
+from lpjepa.training.layers import replace
 
 
 def untrained(encoder, size=32):
@@ -242,21 +244,39 @@ def test_an_existing_folder_is_left_alone(model, tmp_path):
     (tmp_path / "export").mkdir()
     with pytest.raises(ValueError, match="exists already"):
         export_model(model, "timm", tmp_path / "export")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^--out .*file/x: the folder cannot be written \(Not a dir"):
+        export_model(model, "timm", tmp_path / "file" / "x")
     with pytest.raises(ValueError, match="keras"):
         export_model(model, "keras", tmp_path / "other")
 
 
 @pytest.mark.parametrize(
     ("source", "named"),
-    [("digits", "- digits"), ("hf:user/cats", "- user/cats"), ("wds:/data/{0..9}.tar", None)],
+    [("hf:user/cats", "- user/cats"), ("digits", None), ("folder", None), ("wds:/data/{0..9}.tar", None)],
 )
 def test_the_card_names_data_as_the_hub_does(source, named):
-    """The hub refuses cards whose list of datasets holds anything but names of datasets."""
+    """The hub makes links of a card's list of datasets, and refuses what cannot be the name of one."""
     model = untrained("narrow")
     model.description.run["recipe"] = {"data": {"source": source}}
     head = card(model, "mit", "safetensors").split("---")[1].splitlines()
     assert ("datasets:" in head) == (named is not None)
     assert named is None or head[head.index("datasets:") + 1] == named
+
+
+def test_the_card_calls_a_folder_by_its_name_and_says_no_more_of_where_it_was(run_folder, tmp_path):
+    config = Run.open(run_folder).config
+    copied = Run(tmp_path / "run", replace(config, {"data": {"source": "folder", "root": "/home/me/pets"}}))
+    copied.folder.mkdir()
+    copied.save_config()
+    shutil.copy(run_folder / "metrics.jsonl", copied.folder)
+    shutil.copytree(run_folder / "checkpoints", copied.checkpoints)
+    text = card(load(copied.folder, "cpu"), "mit", "safetensors")
+    title = next(line for line in text.splitlines() if line.startswith("# "))
+    assert title == "# narrow, rectified_lpjepa, pets"
+    assert "trained without labels on pets by" in text
+    assert "| pets | at the end of training" in text
+    assert "/home/me" not in text
 
 
 @pytest.mark.parametrize("format", ["safetensors", "timm", "onnx", "torch-export"])

@@ -68,6 +68,8 @@ def test_the_atlas_of_a_run(run_folder, model, digits):
     assert (
         seen.selectivity.index_D[feature] == seen.selectivity.index_D[(seen.top.images_DK >= 0).all(1)].max()
     )
+    with pytest.raises(ValueError, match="no image 1000000: the 359 held-out images are 0 to 358"):
+        seen.explain(10**6)
     explained = [seen.explain(row) for row in range(50)]
     right = sum(e.predicted == int(digits.labels[row]) for row, e in enumerate(explained))
     assert right > 12  # of 50; by chance 5, give or take 2

@@ -11,6 +11,7 @@ import lpjepa
 from lpjepa.evaluation import run_features
 from lpjepa.inference import load
 from lpjepa.inference.images import to_frame
+from lpjepa.inference.model import Model
 from lpjepa.training import CheckpointError, Run, checkpoint
 
 
@@ -94,9 +95,20 @@ def test_wrong_requests_are_named(model, tmp_path):
         model.embed([], batch_size=0)
     with pytest.raises(ValueError, match="is a folder"):
         model.embed(tmp_path)
+    alone = Model(model.description, model.encoder, None)
+    with pytest.raises(ValueError, match=r"features='encoder' \(--features encoder\)"):
+        alone.embed([])
 
 
-def test_a_checkpoint_by_itself_and_what_is_no_model(run_folder, model, tmp_path, digits):
+def test_an_image_beyond_the_limit_is_said_to_be_large(model, tmp_path, monkeypatch):
+    Image.new("RGB", (1500, 1400)).save(tmp_path / "huge.png")
+    model.embed(tmp_path / "huge.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10**6)
+    with pytest.raises(ValueError, match=r"huge\.png cannot be used as an image: larger than 2 megapixels"):
+        model.embed(tmp_path / "huge.png")
+
+
+def test_a_checkpoint_by_itself_and_what_is_no_model(run_folder, model, tmp_path, monkeypatch):
     checkpoints = checkpoint.list_checkpoints(Run.open(run_folder).checkpoints)
     newest, before = load(checkpoints[-1], "cpu"), load(checkpoints[0], "cpu")
     assert newest.fingerprint() == model.fingerprint()
@@ -105,6 +117,13 @@ def test_a_checkpoint_by_itself_and_what_is_no_model(run_folder, model, tmp_path
         load(tmp_path)
     with pytest.raises(ValueError, match="no such run"):
         load(tmp_path / "a" / "b")
+    stray = tmp_path / "w.pt"
+    shutil.copy(checkpoints[-1], stray)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^w\.pt is not a checkpoint of a run.*RUN/checkpoints"):
+        load("w.pt")
+    monkeypatch.chdir(checkpoints[-1].parent)
+    assert load(checkpoints[-1].name, "cpu").fingerprint() == model.fingerprint()
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(ValueError, match="is not a model"):
         load(tmp_path / "notes.md")

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lpjepa.distributions import RectifiedGeneralizedGaussian
 from lpjepa.losses import NonNegativeContrastive, NonNegativeVICReg, RepReLU, SimCLR, VICReg
 
 
@@ -111,6 +112,21 @@ def test_unknown_activation_names_the_nearest():
 def test_temperature_must_be_positive(temperature):
     with pytest.raises(ValueError, match="temperature must be positive"):
         SimCLR(temperature=temperature)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (VICReg, "invariance_weight"),
+        (NonNegativeVICReg, "invariance_weight"),
+        (SimCLR, "temperature"),
+        (NonNegativeContrastive, "temperature"),
+    ],
+)
+def test_a_target_in_the_place_of_a_number_is_named(method, name):
+    target = RectifiedGeneralizedGaussian.from_active_fraction(0.05, p=1.0)
+    with pytest.raises(TypeError, match=f"^{name} must be a number, got a RectifiedGeneralizedGaussian"):
+        method(target)
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])

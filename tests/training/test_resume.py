@@ -230,11 +230,16 @@ def test_a_journal_line_cut_short_does_not_stop_a_resume(tiny, tmp_path, watch):
     assert pretrain(tiny(), watch(lambda step: None)).finished
 
 
-def test_a_failed_start_leaves_nothing_that_stands_in_the_way(tiny, tmp_path, watch):
+def test_a_failed_start_leaves_nothing_that_stands_in_the_way(tiny, tmp_path, watch, monkeypatch):
     out = tmp_path / "run"
     with pytest.raises(ValueError, match="no encoder"):
         pretrain(tiny({"model": {"encoder": "resnet19x"}}), watch(lambda step: None))
     assert not out.exists()
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    deep = {"train": {"out": str(tmp_path / "runs" / "a" / "b")}, "log": {"wandb": "project"}}
+    with pytest.raises(ValueError, match=r"log\.wandb: Weights"):
+        pretrain(tiny(deep), watch(lambda step: None))
+    assert not (tmp_path / "runs").exists()
     out.mkdir()  # nor what a kill before the first step has left
     (out / "config.yaml").write_text("train: {seed: 9}\n")
     assert pretrain(tiny(), watch(lambda step: None)).finished

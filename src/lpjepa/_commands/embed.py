@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 
 @dataclass
 class Arguments:
     """Features of a folder, an archive, a list of paths or a source by name; resumes where it was stopped."""
 
-    run: str
+    run: Annotated[str, tyro.conf.arg(metavar="RUN")]
     """A run, an export, a file of weights, or a Hugging Face repository."""
-    images: str
+    images: Annotated[str, tyro.conf.arg(metavar="IMAGES")]
     """A folder, a .zip or plain .tar, a .txt of paths, or a source: NAME or NAME=PATH."""
     out: Path | None = None
     """.npz (CSR), .parquet, .npy (dense), .jsonl (for a vector database) or .index (for lpjepa search)."""
@@ -34,8 +36,6 @@ SHOWN = 20  # unreadable files that are named on the screen
 
 def run(arguments: list[str]) -> int:
     """features of images in a file: RUN IMAGES --out F.npz|.parquet|.npy|.jsonl|.index"""
-    import tyro
-
     from lpjepa.inference import load
     from lpjepa.inference.embedding import embed_images, writer_for
     from lpjepa.inference.embeddings_file import info_path

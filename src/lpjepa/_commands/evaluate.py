@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from lpjepa.evaluation import EvaluationSettings
 
@@ -12,7 +15,7 @@ from lpjepa.evaluation import EvaluationSettings
 class Arguments:
     """Probe a run's frozen features, on its own images and on any others."""
 
-    run: Path
+    run: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     on: tuple[str, ...] = ()
     """Data sets, NAME or NAME=PATH, such as cifar10 or folder=images/pets; by default the run's own."""
@@ -25,8 +28,6 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """Evaluate, then print the tables of what was found."""
-    import tyro
-
     from lpjepa.evaluation import evaluate_run, summary_table, tables
 
     chosen = tyro.cli(

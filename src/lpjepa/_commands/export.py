@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 
 @dataclass
 class Arguments:
     """Write a model in another form; every export is reloaded and compared before it gets its name."""
 
-    run: str
+    run: Annotated[str, tyro.conf.arg(metavar="RUN")]
     """A run, an export, a file of weights, or a Hugging Face repository."""
     format: Literal["timm", "safetensors", "onnx", "torch-export"] = "safetensors"
     """timm: the encoder for timm.create_model; safetensors: for lpjepa.load; onnx; torch-export."""
@@ -27,8 +29,6 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """a model for other tools: RUN --format timm|safetensors|onnx|torch-export [--push user/name]"""
-    import tyro
-
     from lpjepa.inference import load
     from lpjepa.inference.export import export_model
     from lpjepa.inference.export.hub import check_repository, push

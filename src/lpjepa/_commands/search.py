@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -20,9 +22,9 @@ DRAWN = 16  # neighbours in the picture, which is one row
 class Arguments:
     """Print the nearest images of an index, and draw them."""
 
-    index: Path
+    index: Annotated[Path, tyro.conf.arg(metavar="INDEX")]
     """What lpjepa embed wrote: .index, or .npz, .parquet or .npy (indexed in memory)."""
-    image: str
+    image: Annotated[str, tyro.conf.arg(metavar="IMAGE")]
     """The image to search for: a path."""
     k: int = 8
     """Number of neighbours."""
@@ -38,8 +40,6 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """the nearest images of an index: INDEX IMAGE [--k 8] [--out neighbours.png]"""
-    import tyro
-
     from lpjepa._commands.target import _check_writable
     from lpjepa.inference import load
     from lpjepa.inference.index import open_index
@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> int:
         raise ValueError(
             f"the model of the index cannot be loaded ({reason}); name it with --model."
         ) from None
-    kind: Any = index.require_model(model)
+    kind = index.require_model(model)
     hits = index.search(model.embed(chosen.image, features=kind), chosen.k, chosen.metric)
     classes = index.info.get("classes")
     for rank, (document, score) in enumerate(zip(hits.ids[0], hits.scores[0]), start=1):

@@ -120,12 +120,19 @@ def read_frame(reader: Reader, index: int, frame: Frame) -> tuple[np.ndarray, tu
     try:
         with reader.open(index) as image:
             return decode_into(image, frame)
-    except UnidentifiedImageError:
-        raise BrokenImage(reader.path(index), "not an image that Pillow can read") from None
     # Pillow raises almost anything on damaged files: OSError, SyntaxError, ValueError, struct.error, ...
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BrokenImage(reader.path(index), reason) from None
+        raise BrokenImage(reader.path(index), why_unreadable(error)) from None
+
+
+def why_unreadable(error: Exception) -> str:
+    """What an exception of Pillow's says of an image, in a few words for the user."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image in a form that Pillow knows"
+    if isinstance(error, Image.DecompressionBombError) and Image.MAX_IMAGE_PIXELS is not None:
+        # Pillow warns from this number of pixels on, and refuses from twice as many.
+        return f"larger than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.3g} megapixels"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def common_frame(reader: Reader, store_size: int | None, keep: Keep, probes: int = 128) -> Frame:

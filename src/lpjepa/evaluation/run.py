@@ -42,7 +42,9 @@ class Source:
     @property
     def label(self) -> str:
         """Its name in tables: that of the file or folder where the source is any such."""
-        return Path(self.root).stem if self.root and self.name in ("npz", "folder") else self.name
+        if self.root is None or self.name not in ("npz", "folder"):
+            return self.name
+        return Path(self.root).name.removesuffix(".npz")
 
     @classmethod
     def of(cls, run: Run) -> Source:

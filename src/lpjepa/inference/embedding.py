@@ -77,8 +77,12 @@ def embed_images(
         return done
     rank, world = join_group(model.device)
     if rank == 0:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        store.open(manifest)
+        try:
+            store.open(manifest)
+        except OSError as error:
+            raise ValueError(
+                f"--out {out}: its folder cannot be written ({error.strerror}); choose another."
+            ) from None
     any_rank(False)  # nobody goes on before the folder is there
     mine = store.missing()[rank::world]
     any_rank(False)  # nor writes a part before all have seen which are missing

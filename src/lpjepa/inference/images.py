@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from lpjepa.data.decoding import Frame, to_rgb
+from lpjepa.data.decoding import Frame, to_rgb, why_unreadable
 from lpjepa.data.errors import BrokenImage
 
 _CHANNELS = (1, 3, 4)
@@ -59,11 +59,8 @@ def to_frame(item: Any, side: int, interpolation: str = "bicubic") -> np.ndarray
             image = image.resize((side, side), _FILTERS[interpolation], box=box)
         return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
     # Pillow raises almost anything on damaged files: OSError, SyntaxError, ValueError, struct.error, ...
-    except UnidentifiedImageError:
-        raise BrokenImage(_name(item), "not an image in a form that Pillow knows") from None
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BrokenImage(_name(item), reason) from None
+        raise BrokenImage(_name(item), why_unreadable(error)) from None
 
 
 def to_pillow(item: Any) -> Image.Image:

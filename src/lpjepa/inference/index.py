@@ -18,7 +18,7 @@ from lpjepa.inference import index_store
 from lpjepa.inference._optional import need
 from lpjepa.inference.embeddings_file import Embeddings
 from lpjepa.inference.inputs import NO_LABEL
-from lpjepa.inference.model import Model
+from lpjepa.inference.model import FeatureKind, Model
 from lpjepa.inference.postings import Block, in_memory, invert, keep, merge
 from lpjepa.inference.sparse_rows import as_rows
 
@@ -40,6 +40,7 @@ class SparseIndex:
         ids = index.add(vectors, names)
         hits = index.search(queries, k=10)
         index.save("photos.index"); index = SparseIndex.load("photos.index")
+        kind = index.require_model(model)       # of an index that `lpjepa embed` wrote
 
     Vectors are scipy sparse arrays, NumPy arrays or tensors (N, D). What is exact is the search: values are
     stored as int8 or fp16 (see `postings`). Ids are given in order, stay when others are removed, and are
@@ -173,10 +174,14 @@ class SparseIndex:
         best = np.stack([rows for rows, _ in found])
         return Hits(np.asarray(self._rows.ids)[best], np.stack([scores for _, scores in found]))
 
-    def require_model(self, model: Model) -> str:
-        """The kind of features of this index, if `model` made them; an error otherwise."""
+    def require_model(self, model: Model) -> FeatureKind:
+        """The kind of features of this index, projector or encoder, if `model` made them; else an error.
+
+        `add` and `search` see vectors, which do not say where they are from: ask before, as `lpjepa search`
+        does.
+        """
         made_by = self.info.get("model", {}).get("fingerprint")
-        kind = str(self.info.get("features", "projector"))
+        kind: FeatureKind = "encoder" if self.info.get("features") == "encoder" else "projector"
         if made_by is None:
             raise ValueError(
                 "the index does not say which model its vectors are from; search it with vectors."

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from lpjepa.data import DataError, ImageSet, StreamedImageSet, load_source
-from lpjepa.data.decoding import quiet_pillow, to_rgb
+from lpjepa.data.decoding import quiet_pillow, to_rgb, why_unreadable
 from lpjepa.data.errors import BrokenImage
 from lpjepa.data.sources.folder import find_images, is_image
 from lpjepa.data.sources.shards import index_shard
@@ -68,8 +68,7 @@ class Items:
             except BrokenImage as error:
                 return error
             except Exception as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                return BrokenImage(self.names[place], reason)
+                return BrokenImage(self.names[place], why_unreadable(error))
 
         with quiet_pillow():
             found = list(zip(places, pool.map(one, places)))

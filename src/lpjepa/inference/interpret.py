@@ -127,6 +127,9 @@ class Atlas:
         """The features behind the probe's prediction for one held-out image."""
         if self.weight_DC is None or self.bias_C is None:
             raise ValueError("a prediction is explained by a probe, which needs labelled images.")
+        count = len(self.features.projector)
+        if not 0 <= row < count:
+            raise ValueError(f"there is no image {row}: the {count} held-out images are 0 to {count - 1}.")
         return explain(self.features.projector[row], self.weight_DC, self.bias_C, k=k)
 
     def most_selective(self, count: int) -> list[int]:

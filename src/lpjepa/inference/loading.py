@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,7 @@ from torch import Tensor
 from lpjepa.inference.description import Description, Preprocessing
 from lpjepa.inference.facts import run_facts
 from lpjepa.inference.model import Model
-from lpjepa.training import CheckpointError, Run
-from lpjepa.training.checkpoint import load as load_checkpoint
-from lpjepa.training.checkpoint import load_newest
+from lpjepa.training import Run
 from lpjepa.training.config import activation_of
 from lpjepa.training.processes import pick_device
 
@@ -39,7 +38,7 @@ def load(source: str | Path, device: str | torch.device = "auto", revision: str 
     elif path.suffix == ".safetensors" and path.is_file():
         model = _from_weights(path)
     elif path.suffix == ".pt" and path.is_file():
-        model = from_run(Run.open(path.parent.parent), path)
+        model = _from_checkpoint(path)
     elif path.is_file():
         raise ValueError(f"{source} is not a model; give a run, an export, a .pt checkpoint or .safetensors.")
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
@@ -51,11 +50,7 @@ def load(source: str | Path, device: str | torch.device = "auto", revision: str 
 
 def from_run(run: Run, checkpoint: Path | None = None) -> Model:
     """The model of a run's newest intact checkpoint, or of the one given."""
-    state = load_newest(run.checkpoints) if checkpoint is None else load_checkpoint(checkpoint)
-    if state is None:
-        raise CheckpointError(f"{run.folder}: the run has no checkpoint yet; train it with `lpjepa pretrain`")
-    trained = {k.removeprefix("model."): v for k, v in state["trainee"].items() if k.startswith("model.")}
-    weights = state.get("ema", trained)
+    weights, _ = run.weights(checkpoint)
     config = run.config.model
     projector = {
         "hidden": config.projector_hidden,
@@ -67,6 +62,16 @@ def from_run(run: Run, checkpoint: Path | None = None) -> Model:
         config.encoder, projector, Preprocessing.of_views(run.config.views), run_facts(run)
     )
     return _assemble(description, weights, str(run.folder))
+
+
+def _from_checkpoint(path: Path) -> Model:
+    run = Path(os.path.abspath(path)).parent.parent  # links stay: checkpoints may lie on another disk
+    if not (run / "config.yaml").is_file():
+        raise ValueError(
+            f"{path} is not a checkpoint of a run: these lie in it, as RUN/checkpoints/NAME.pt, and "
+            f"{run} has no config.yaml."
+        )
+    return from_run(Run.open(run), path)
 
 
 def _from_folder(folder: Path) -> Model:

@@ -123,7 +123,9 @@ class Model:
         if features not in KINDS:
             raise ValueError(f"there are no {features!r} features; choose projector or encoder.")
         if features == "projector" and self.projector is None:
-            raise ValueError("this model is an encoder without projector; ask for features='encoder'.")
+            raise ValueError(
+                "this model is an encoder without projector; ask for features='encoder' (--features encoder)."
+            )
         return features
 
     def _frames(self, images: Any, batch_size: int) -> Any:

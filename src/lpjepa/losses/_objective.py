@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
 from typing import Any
 
 import torch
@@ -132,8 +133,15 @@ def check_finite(x: Tensor, name: str) -> None:
 
 
 def check_weight(name: str, value: float) -> None:
+    check_number(name, value)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be zero or positive, and finite, got {value}.")
+
+
+def check_number(name: str, value: float) -> None:
+    """Name what was given in a number's place, such as a target to an objective that has none."""
+    if not isinstance(value, (Real, Tensor)):
+        raise TypeError(f"{name} must be a number, got a {type(value).__name__}.")
 
 
 def upcast(z: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._collectives import gather_batch, sum_over_ranks, world
-from lpjepa.losses._objective import Objective, upcast
+from lpjepa.losses._objective import Objective, check_number, upcast
 from lpjepa.losses.activations import activation_by_name
 
 # Below this norm a feature vector has no direction: it is compared as zero and receives no gradient.
@@ -35,6 +35,7 @@ class SimCLR(Objective):
 
     def __init__(self, temperature: float = 0.2) -> None:
         super().__init__()
+        check_number("temperature", temperature)
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature must be positive and finite, got {temperature}.")
         self.temperature = temperature

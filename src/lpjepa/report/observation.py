@@ -6,7 +6,6 @@ Features that `lpjepa evaluate` kept are used where there are any; otherwise som
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,8 +108,9 @@ def observe(run: Run, loaded: dict[str, ImageSet] | None = None) -> Observation:
 
 def own_source(config: dict[str, Any]) -> str:
     """The name under which a run's own data stand in its evaluations."""
-    source, root = str(config.get("data.source")), config.get("data.root")
-    return Path(root).stem if source in ("npz", "folder") and root else source
+    from lpjepa.evaluation.run import Source
+
+    return Source(str(config.get("data.source")), config.get("data.root")).label
 
 
 def kept_rows(run: Run) -> Rows | None:

@@ -39,7 +39,7 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
     rank, world = join_group(device)
     with stop_requests() as stop:
         run = Run(folder, config)
-        there = folder.exists()
+        new = [place for place in (folder, *folder.parents) if not place.exists()]
         saved = from_first_rank(_prepare(run, keep) if rank == 0 else None)
         display = display or build_display(config.log.plain, quiet=rank > 0)
         if saved == "finished":
@@ -47,16 +47,15 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             return run
         try:
             assembly = assemble(config, device, rank, world)
+            sinks = build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
         except Exception:
-            if rank == 0 and not there:
+            for place in new if rank == 0 else []:
                 with suppress(OSError):
-                    folder.rmdir()  # nothing came of it
+                    place.rmdir()  # nothing came of it
             raise
         if rank == 0 and saved == "fresh":
             run.save_config()
-        journal = Journal(
-            folder / "metrics.jsonl", build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
-        )
+        journal = Journal(folder / "metrics.jsonl", sinks)
         try:
             Trainer(run, assembly, journal, display, stop, rank, world).train(resume=saved == "resume")
         finally:

@@ -97,5 +97,19 @@ def _loader(name: str) -> Callable[..., ImageSet]:
     if family in FAMILIES and rest:
         return partial(FAMILIES[family], rest)
     near = difflib.get_close_matches(name, source_names(), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(source_names())}."
+    if kind := _kind_of_path(Path(name)):
+        hint = (
+            f"to read what lies there, say {kind}={name} (pretrain: --data.source {kind} --data.root {name})."
+        )
+    elif near:
+        hint = f"did you mean {near[0]}?"
+    else:
+        hint = f"there are {', '.join(source_names())}."
     raise DataError(f"there is no source {name!r}; {hint}")
+
+
+def _kind_of_path(path: Path) -> str | None:
+    """The source that reads a path which was given in the place of a name."""
+    if path.is_dir():
+        return "folder"
+    return "npz" if path.suffix == ".npz" and path.is_file() else None

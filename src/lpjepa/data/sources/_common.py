@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,20 @@ def subset_set(
 
 def no_split(name: str, split: str, remedy: str) -> MissingSplit:
     return MissingSplit(f"{name} has no {split} images; {remedy}.")
+
+
+@contextmanager
+def no_empty_folder(root: Path) -> Iterator[None]:
+    """A download that fails takes the empty folders that it made with it."""
+    new = [folder for folder in (root, *root.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        below = [Path(folder) for folder, _, _ in os.walk(root, topdown=False)][:-1] if new else []
+        for folder in (*below, *new):
+            with suppress(OSError):  # it is not empty, or has gone
+                folder.rmdir()
+        raise
 
 
 def read_lines(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lpjepa.data.errors import DataError, MissingData
 from lpjepa.data.image_set import ImageSet, Storage
-from lpjepa.data.sources._common import array_set
+from lpjepa.data.sources._common import array_set, no_empty_folder
 
 _PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 # folder, archive, train files, test files, label key, file and key of the class names
@@ -111,7 +111,8 @@ def _download(name: str, root: Path) -> bool:
     if datasets is None:
         return False
     try:
-        getattr(datasets, name.upper())(root=str(root), download=True)
+        with no_empty_folder(root):
+            getattr(datasets, name.upper())(root=str(root), download=True)
     except (OSError, RuntimeError):
         return False
     return True

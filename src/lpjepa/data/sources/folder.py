@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -64,7 +66,9 @@ def load_folder(
     root = Path(root)
     if not root.is_dir():
         wrong = f"{root} is a file, not a folder" if root.exists() else f"there is no folder {root}"
-        raise MissingData(f"{wrong}; name the folder that holds your images as root (--data.root)")
+        raise MissingData(
+            f"{wrong}; name the folder that holds your images (--data.root PATH, or folder=PATH)"
+        )
     own = next((root / name for name in SPLIT_NAMES[split] if (root / name).is_dir()), None)
     train = next((root / name for name in SPLIT_NAMES["train"] if (root / name).is_dir()), None)
     if train is not None and split != "train" and own is not None:
@@ -87,14 +91,27 @@ def _class_folders(folder: Path, labelled: bool | None) -> list[str] | None:
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     loose = [entry.name for entry in entries if entry.is_file() and is_image(entry.name)]
     folders = [e for e in entries if e.is_dir() and not e.name.startswith(".") and e.name != "__MACOSX"]
-    if labelled is None and (loose or len(folders) < 2):
+    if labelled is None and len(folders) < 2:
         return None
     names = [entry.name for entry in folders if next(find_images(entry.path), None) is not None]
     if labelled is None and len(names) < 2:
         return None
+    if labelled is None and loose:
+        _say_unlabelled(folder, len(names), loose[0] + (f" and {len(loose) - 1} more" if loose[1:] else ""))
+        return None
     if not names:
         raise DataError(f"{folder} has no subfolders with images to take labels from; set labelled=False.")
     return names
+
+
+@cache  # once a process: every split of a set asks for its classes
+def _say_unlabelled(folder: Path, count: int, loose: str) -> None:
+    warnings.warn(
+        f"{folder} has {count} folders of images, but {loose} beside them, so that no image has a label; "
+        "--data.options.labelled true takes the folders as classes and leaves out what is beside them "
+        "(false: no labels, without this line).",
+        stacklevel=3,
+    )
 
 
 def _scan(

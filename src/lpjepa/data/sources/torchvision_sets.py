@@ -21,7 +21,7 @@ from torch import Tensor
 from lpjepa.data.errors import DataError, MissingData
 from lpjepa.data.image_set import ImageSet, Storage
 from lpjepa.data.order import holdout
-from lpjepa.data.sources._common import SPLIT_NAMES, array_set, no_split, subset_set
+from lpjepa.data.sources._common import SPLIT_NAMES, array_set, no_empty_folder, no_split, subset_set
 
 _LABEL_ATTRIBUTES = ("targets", "labels", "_labels", "y")
 
@@ -129,7 +129,8 @@ def _construct(
             continue
         for trial in trials:
             try:
-                return factory(str(root), **trial, **extra), bool(trial)
+                with no_empty_folder(root):
+                    return factory(str(root), **trial, **extra), bool(trial)
             except (ValueError, TypeError) as error:  # not a split of this set
                 missing = missing or error
             except (OSError, RuntimeError) as error:  # not there, or no network

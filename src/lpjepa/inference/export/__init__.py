@@ -40,7 +40,12 @@ def export_model(model: Model, format: str, folder: str | Path, licence: str | N
     if folder.exists():
         raise ValueError(f"{folder} exists already; remove it or choose another --out.")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    partial.mkdir(parents=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(
+            f"--out {folder}: the folder cannot be written ({error.strerror}); choose another."
+        ) from None
     device = model.device
     try:
         difference = FORMATS[format](model.to("cpu"), partial, licence)

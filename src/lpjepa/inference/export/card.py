@@ -29,11 +29,11 @@ def card(model: Model, licence: str | None, format: str, how: str = _LOAD) -> st
         f"license: {licence or 'unknown'}",
     ]
     head += ["pipeline_tag: image-feature-extraction", "tags:", "- self-supervised", "- sparse", "- lpjepa"]
-    if source and ":" not in (name := source.removeprefix("hf:")):  # others are no names that the hub knows
-        head += ["datasets:", f"- {name}"]
+    if source and source.startswith("hf:"):  # the hub makes links of these names, and knows no others
+        head += ["datasets:", f"- {source.removeprefix('hf:')}"]
     sections = [
         "\n".join([*head, "---"]),
-        _title(model, recipe, source),
+        _title(model, recipe, facts.get("source") or source),
         f"## Use\n\n```python\n{how}\n```\n\n{_preprocessing(model, format)}",
         _measured(facts),
         _recipe(recipe),
@@ -72,7 +72,7 @@ def _preprocessing(model: Model, format: str) -> str:
 def _measured(facts: dict[str, Any]) -> str:
     rows = []
     if final := facts.get("final"):
-        source = facts.get("recipe", {}).get("data", {}).get("source", "its own data")
+        source = facts.get("source") or facts.get("recipe", {}).get("data", {}).get("source", "its own data")
         how = "at the end of training" + (f", {final['probe']} linear probes" if "probe" in final else "")
         rows.append((source, how, final))
     for entry in facts.get("evaluations", []):
