@@ -1,6 +1,7 @@
 """Whole evaluations on features: what is stored, that it adds, resumes and never overwrites; the tables."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -109,7 +110,7 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(results.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         run(tmp_path)
     assert (tmp_path / "evaluation.json").read_bytes() == before

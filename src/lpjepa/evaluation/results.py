@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 import torch
 
 from lpjepa._version import __version__
+from lpjepa._whole import write_whole
 
 FORMAT = 1
 NAME = "evaluation.json"
@@ -77,7 +76,8 @@ class Entry:
             self._place = len(evaluations)
             evaluations.append(self.content)
         evaluations[self._place] = self.content
-        _write(self._folder / NAME, {"format": FORMAT, "evaluations": evaluations})
+        content = {"format": FORMAT, "evaluations": evaluations}
+        write_whole(self._folder / NAME, json.dumps(content, indent=1, allow_nan=False))
 
 
 def open_entry(folder: Path, identity: dict[str, Any]) -> Entry:
@@ -118,21 +118,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, bool)):
         return value
     return str(value)
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all: a kill leaves the file as it was."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
 
 
 def _now() -> str:

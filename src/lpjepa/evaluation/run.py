@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from lpjepa._whole import whole
 from lpjepa.data import EvalTransform, ImageSet, load_source
 from lpjepa.evaluation import results
 from lpjepa.evaluation.features import Features, extract
@@ -179,9 +180,8 @@ def _keep_features(folder: Path, source: Source, val: Features, step: int, seed:
     }
     path = folder / "features" / f"{file_name(source.label)}.pt"
     path.parent.mkdir(exist_ok=True)
-    partial = path.with_suffix(".partial")
-    torch.save(content, partial)
-    os.replace(partial, path)
+    with whole(path) as file:
+        torch.save(content, file)
 
 
 def file_name(label: str) -> str:

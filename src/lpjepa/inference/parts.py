@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lpjepa._whole import whole, write_whole
 from lpjepa.evaluation.features import require_finite
 from lpjepa.inference.inputs import NO_LABEL, Items
 from lpjepa.inference.model import Model
@@ -128,12 +128,8 @@ class PartStore:
             if getattr(part, name) is not None
         }
         notes = np.frombuffer(json.dumps(part.unreadable).encode(), np.uint8)
-        partial = self.path(number).with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as file:
+        with whole(self.path(number)) as file:
             np.savez(file, unreadable=notes, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path(number))
 
     def __iter__(self) -> Iterator[Part]:
         for number in range(len(self.ranges)):
@@ -157,6 +153,4 @@ def items_digest(items: Items) -> str:
 
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    os.replace(partial, path)
+    write_whole(path, json.dumps(content, indent=1))

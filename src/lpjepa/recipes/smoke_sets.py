@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lpjepa._whole import whole
+
 TRAIN, TEST = 400, 160
 
 
@@ -30,6 +32,5 @@ def write_smoke_sets(folder: Path) -> None:
     for name, change in made.items():
         arrays = {f"x_{part}": np.ascontiguousarray(change(x)) for part, (x, _) in parts.items()}
         arrays |= {f"y_{part}": y for part, (_, y) in parts.items()}
-        partial = folder / f".{name}.partial.npz"
-        np.savez(partial, **arrays)  # type: ignore[arg-type]
-        partial.replace(folder / f"{name}.npz")
+        with whole(folder / f"{name}.npz") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]

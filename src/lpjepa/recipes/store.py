@@ -12,15 +12,14 @@ did not exist when it was made count as left at their defaults, so results outli
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lpjepa._whole import write_whole
 from lpjepa.evaluation.results import plain, versions
 from lpjepa.training import Config, ConfigError, Run
 from lpjepa.training._typed import merge, to_dict
@@ -60,11 +59,7 @@ class Store:
         content = {"format": FORMAT, "scale": self.scale, "identity": identity(config), **plain(result)}
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{content['identity']}.json"
-        handle, partial = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(_compact(content))
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
+        write_whole(path, _compact(content))
         self._found[content["identity"]] = content
         return path
 

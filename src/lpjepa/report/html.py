@@ -12,6 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from lpjepa._version import __version__
+from lpjepa._whole import write_whole
 from lpjepa.report import pictures, sections
 from lpjepa.report.further import further
 from lpjepa.report.interpretation import interpretation
@@ -50,9 +51,7 @@ def write_report(
         observations = [observe(run, loaded) for run in runs]
         page = build_page(runs, observations, figures)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, path)
+        write_whole(path, page)
     except OSError as error:
         raise ValueError(f"{error.filename or path} could not be written: {error.strerror}") from error
     for run, seen in zip(runs, observations):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from lpjepa._whole import write_whole
 from lpjepa.training.checkpoint import CheckpointError
 from lpjepa.training.config import LogConfig
 
@@ -39,9 +40,7 @@ class Journal:
             for line, entry in _entries(self.path)
             if entry["step"] <= step and entry["kind"] != "final"
         ]
-        partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(kept))
-        partial.replace(self.path)
+        write_whole(self.path, "".join(kept))
 
     def write(self, kind: str, step: int, epoch: float, values: dict[str, Any]) -> None:
         clean = {key: _number(value) for key, value in values.items()}

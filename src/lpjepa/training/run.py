@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lpjepa._whole import write_whole
 from lpjepa.models import CalibratedReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.checkpoint import CheckpointError, load, newest
@@ -86,9 +87,7 @@ class Run:
         import yaml
 
         text = yaml.safe_dump(to_dict(self.config), sort_keys=False)
-        partial = self.folder / "config.yaml.partial"
-        partial.write_text(text)
-        partial.replace(self.folder / "config.yaml")
+        write_whole(self.folder / "config.yaml", text)
 
 
 def build_model(config: Config) -> SparseModel:
