@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import BinaryIO
 def whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` at the end, and leaves it as it was if there is none.
 
-    It lies beside `path` with this process's number in its name, so that two writers do not meet in it, and
-    is on the disk before it gets its name.
+    It lies beside `path` under a name that is this thread's, so that two writers do not meet in it, and is on
+    the disk before it gets its name.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    path = Path(os.path.realpath(path))  # a link stays one
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as file:
             yield file

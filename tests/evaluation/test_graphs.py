@@ -93,3 +93,16 @@ def test_captured_probes_equal_probes_step_by_step_and_those_of_the_cpu(tape, mo
         assert a.top1 == b.top1
         assert a.top1 == pytest.approx(c.top1, abs=0.01)
         assert a.top1 > 0.6
+
+
+def test_types_are_recorded_apart_and_recordings_are_few(tape):
+    seen = []
+    call = Replayed(lambda x: seen.append(x.clone()), tape)
+    for x in (torch.ones(2, dtype=torch.uint8),) * 2 + (torch.full((2,), 0.5),) * 2:
+        call(x)
+    assert [x.sum().item() for x in seen] == [2, 2, 1.0, 1.0], "no value was cut to another's type"
+    for size in range(3, 40):
+        call(torch.ones(size))
+        call(torch.ones(size))
+    assert len(seen) == 4 + 2 * 37
+    assert tape.events.count("record") == 4

@@ -137,7 +137,7 @@ def test_what_cannot_be_evaluated_says_why(folder, tmp_path):
         evaluate(tmp_path)
     with pytest.raises(DataError, match="cifar10"):
         evaluate(folder, ["cifar1O"])
-    with pytest.raises(ValueError, match="a name of its own"):
+    with pytest.raises(ValueError, match="named once"):
         evaluate(folder, ["digits", "digits"])
     with pytest.raises(ValueError, match="epochs"):
         evaluate(folder, settings=EvaluationSettings(epochs=0))
@@ -167,3 +167,30 @@ def test_a_diverged_model_and_a_run_without_checkpoint_are_errors(folder):
     checkpoint.clear(run.checkpoints)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         evaluate(folder)
+
+
+def test_folders_of_one_name_are_told_apart(folder, other, tmp_path):
+    from pathlib import Path
+
+    first = Path(other.removeprefix("npz="))
+    second = tmp_path / "b" / "other.npz"
+    second.parent.mkdir()
+    with np.load(first) as arrays:
+        np.savez(second, **{name: array[::-1] for name, array in arrays.items()})
+    (one,) = evaluate(folder, [other])
+    (two,) = evaluate(folder, [f"npz={second}"])
+    assert (one["source"], two["source"]) == ("other", "b/other")
+    (again,) = evaluate(folder, [other])
+    assert again["source"] == "other"
+    assert len(results.read(folder)) == 3
+    assert sorted(path.name for path in (folder / "features").iterdir()) == ["b-other.pt", "other.pt"]
+
+
+def test_the_own_source_is_known_however_it_is_named(tmp_path, other):
+    root = other.removeprefix("npz=")
+    config = load_config(None, {"data": {"source": "npz", "root": root}, "views": {"size": 12}})
+    run = Run(tmp_path / "run", config)
+    weights = {f"model.{name}": value for name, value in build_model(config).state_dict().items()}
+    checkpoint.save(run.checkpoints, 1, {"trainee": weights})
+    run.save_config()
+    assert [evaluate(run.folder, on)[0]["source"] for on in (None, ["npz"], [other])] == ["other"] * 3

@@ -257,7 +257,11 @@ def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:
     for name in catalog():
         assert re.search(rf"^{re.escape(name)} ", listed, re.MULTILINE)
     assert "0/24" in listed
-    assert "nothing (mathematics)" in listed
+    assert re.search(r"^bisection .* ready ready ready$", listed, re.MULTILINE)
+    assert re.search(r"^violins .* samples\* +0/4 ", listed, re.MULTILINE)  # its mark is explained below
+    assert re.search(r"^  \* +also needs downstream data sets$", listed, re.MULTILINE)
+    assert "fig:" not in listed  # no reader of the paper sees its labels
+    assert max(map(len, listed.splitlines())) <= 100
     assert reproduce.run(["bisection", "--scale", "small", *folders]) == 0
     assert (tmp_path / "out" / "small" / "bisection.svg").is_file()
     with pytest.raises(ValueError, match="--scal: there is no such flag"):

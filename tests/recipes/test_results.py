@@ -9,6 +9,7 @@ import pytest
 from lpjepa.recipes import Store, catalog, collect, plan, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.chapters import CHAPTERS
+from lpjepa.recipes.claims import Verdict, verdicts
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.gap import l0_answers, opening_epoch
 from lpjepa.recipes.results import lengths, seed_spread
@@ -124,7 +125,11 @@ def _search(folder: Path, values: dict[tuple[str, float], tuple[float, float]]) 
 
 
 def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
-    plain = {("plain loss", 0.0): (0.55, 0.5), ("plain loss", -2.0): (0.06, 0.4)}
+    plain = {
+        ("plain loss", 0.0): (0.55, 0.5),
+        ("plain loss", -2.0): (0.06, 0.4),
+        ("plain loss", 1.0): (0.5, 0.3),
+    }
     found = _search(
         tmp_path,
         plain
@@ -138,7 +143,7 @@ def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
         for line in lines
         if len(cells := line.split("|")) > 3
     }
-    assert rows["plain loss"] == ["2 of 9", "0.0500", "", "", "the gap"]
+    assert rows["plain loss"] == ["3 of 9", "0.0500", "", "", "the gap"]
     assert rows["calibrated"] == ["3 of 5", "0.0050", "-0.40", "-0.40", "yes, at no loss"]
     assert rows["axes weight 0.1"][-1] == "yes, at a loss"
     assert rows["axes weight 0.3"][-1] == "no"
@@ -172,3 +177,28 @@ def test_the_gap_beside_the_papers_and_when_it_opens(tmp_path: Path) -> None:
     )
     assert text.count("| never |") == 1
     assert "Waits for trainings of `exact-sparsity`" in text
+
+
+def test_changes_wait_for_rows_of_the_same_seed(tmp_path: Path) -> None:
+    recipe, store = catalog()["exact-sparsity"], Store(tmp_path, "small")
+    cases = {(case.group, case["mu"]): case for case in recipe.cases("small")}
+    length = recipe.epochs_at("small")
+
+    def cost() -> Verdict:
+        judged = verdicts(collect(recipe, "small", store))
+        return next(v for v in judged if v.claim.startswith("Calibrated thresholds cost at most"))
+
+    for mu in (-3, -2, -1, 0, 1):
+        config = config_of(cases["calibrated", mu], "small", 5, length)
+        _put(store, config, l0=0.03 if mu == -2 else 0.5)
+    plain = cases["plain loss", 0]
+    _put(store, config_of(plain, "small", 6, length))
+    assert cost().word == "not measured", "another seed is no reference"
+    _put(store, config_of(plain, "small", 5, length))
+    assert cost().word == "holds so far"
+    assert "plain loss" in cost().grounds[-1]
+    assert "not known" in l0_answers({"exact-sparsity": collect(recipe, "small", store)})
+    for mu in (-3, -2, -1, 1):
+        config = config_of(cases["plain loss", mu], "small", 5, length)
+        _put(store, config)
+    assert cost().word == "holds"

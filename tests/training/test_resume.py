@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain, to_dict
-from lpjepa.training.circumstances import fingerprint
+from lpjepa.training.circumstances import fingerprint, with_absolute_root
 from lpjepa.training.config import default_folder
 
 
@@ -185,6 +185,15 @@ def test_other_circumstances_are_noticed(tiny, tmp_path, watch):
         assert as_if(images=95, fingerprint="").finished
 
 
+def test_a_checkpoint_without_a_fingerprint_goes_on(tiny, tmp_path, watch):
+    stopped_at(4, tiny, watch)
+    newest = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    saved = checkpoint.load(newest)
+    del saved["progress"]["fingerprint"]
+    checkpoint.save(newest.parent, checkpoint.step_of(newest), saved)
+    assert pretrain(tiny(), watch(lambda step: None)).finished
+
+
 def squares(path, seed, labelled=True):
     generator = np.random.default_rng(seed)
     images = generator.integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
@@ -259,20 +268,39 @@ def test_replacing_a_run_removes_what_was_said_of_it(tiny, tmp_path, watch):
     assert not (run.folder / "evaluation.json").exists()
 
 
-def test_a_folder_that_was_moved_is_the_same(tmp_path):
+def test_a_folder_that_was_moved_is_the_same_and_one_of_the_same_names_is_not(tmp_path):
     from PIL import Image
 
     from lpjepa.data import load_source
 
-    def found(root):
-        return fingerprint(load_source("folder", root, "train", val_fraction=0.0))
+    def write(folder, level):
+        for name in ("cat", "dog"):
+            (folder / name).mkdir(parents=True)
+            for i in range(3):
+                Image.new("RGB", (8, 8), (level + 40 * i, 0, 0)).save(folder / name / f"{i}.png")
+        return folder
 
-    for name in ("cat", "dog"):
-        (tmp_path / "a" / name).mkdir(parents=True)
-        for i in range(3):
-            Image.new("RGB", (8, 8), (40 * i, 0, 0)).save(tmp_path / "a" / name / f"{i}.png")
-    before = found(tmp_path / "a")
-    moved = (tmp_path / "a").rename(tmp_path / "b")
-    assert found(moved) == before
-    (moved / "dog" / "2.png").rename(moved / "dog" / "3.png")
-    assert found(moved) != before
+    def found(root, **options):
+        return fingerprint(load_source("folder", root, "train", val_fraction=0.3, **options))
+
+    a, b = write(tmp_path / "a", 0), write(tmp_path / "b", 1)
+    before = found(a)
+    assert found(b) != before
+    assert found(a, max_memory=100) == before, "streamed"
+    assert found(a.rename(tmp_path / "c")) == before
+
+
+def test_roots_of_all_kinds(tiny, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def root(text):
+        return with_absolute_root(tiny({"data": {"root": text}})).data.root
+
+    assert root("a/../b") == str(tmp_path / "b")
+    assert root("~/b") == str(tmp_path / "b")
+    assert root("~nobodyhere/b") == str(tmp_path / "~nobodyhere" / "b")
+    assert root("s3://bucket/b") == "s3://bucket/b"
+    with pytest.raises(ConfigError, match="got nothing"):
+        root("")
+    assert default_folder(tiny({"data": {"root": "a\udcff"}})).parent.name == "runs"

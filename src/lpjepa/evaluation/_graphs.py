@@ -12,6 +12,9 @@ from torch import Tensor
 from lpjepa._recording import CudaRecorder
 
 Call = Callable[[], None]
+Kind = tuple[torch.Size, torch.dtype, torch.device]
+
+MOST = 4  # recordings: each keeps the memory of a call
 
 
 class Recorder(Protocol):
@@ -32,26 +35,27 @@ def recorder_for(device: torch.device) -> Recorder | None:
 class Replayed:
     """`function(x)`, which keeps or changes something and returns nothing.
 
-    For each shape of x the first call runs as it is, the second is recorded, and it and the later ones are
-    replays on a copy of x. Nothing is computed twice: recording does not execute. Where recording fails, the
-    function runs as it is from then on, after one warning.
+    For each shape and type of x the first call runs as it is, the second is recorded, and it and the later
+    ones are replays on a copy of x. Nothing is computed twice: recording does not execute. Beyond a few of
+    them, and from then on after one warning where recording fails, the function runs as it is.
     """
 
     def __init__(self, function: Callable[[Tensor], None], recorder: Recorder | None):
         self.function = function
         self.recorder = recorder
-        self._seen: set[torch.Size] = set()
-        self._replays: dict[torch.Size, tuple[Tensor, Call]] = {}
+        self._seen: set[Kind] = set()
+        self._replays: dict[Kind, tuple[Tensor, Call]] = {}
 
     def __call__(self, x: Tensor) -> None:
+        kind = x.shape, x.dtype, x.device
         if self.recorder is None:
             self.function(x)
-        elif x.shape in self._replays:
-            mine, replay = self._replays[x.shape]
+        elif kind in self._replays:
+            mine, replay = self._replays[kind]
             mine.copy_(x)
             replay()
-        elif x.shape not in self._seen:
-            self._seen.add(x.shape)
+        elif kind not in self._seen or len(self._replays) == MOST:
+            self._seen.add(kind)
             self.recorder.warm(lambda: self.function(x))
         else:
             mine = x.clone()
@@ -64,7 +68,8 @@ class Replayed:
                     stacklevel=2,
                 )
                 self.recorder = None
+                self._replays.clear()
                 self.function(x)
                 return
-            self._replays[x.shape] = mine, replay
+            self._replays[kind] = mine, replay
             replay()

@@ -127,16 +127,16 @@ def _passes(model: nn.Module, device: torch.device) -> Callable[[Tensor], tuple[
     recorder = recorder_for(device) if isinstance(model, SparseModel) and not looked_on else None
     if recorder is None:
         return model
-    found: dict[torch.Size, tuple[Tensor, Tensor]] = {}
+    found: dict[tuple[torch.Size, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def keep(x: Tensor) -> None:
-        found[x.shape] = model(x)
+        found[x.shape, x.dtype] = model(x)
 
     replayed = Replayed(keep, recorder)
 
     def passes(x: Tensor) -> tuple[Tensor, Tensor]:
         replayed(x)
-        return found[x.shape]
+        return found[x.shape, x.dtype]
 
     return passes
 

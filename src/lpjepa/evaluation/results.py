@@ -83,14 +83,17 @@ class Entry:
 def open_entry(folder: Path, identity: dict[str, Any]) -> Entry:
     """The unfinished entry with this identity, or a new one; nothing is written before its first piece.
 
-    `identity` has the keys source, settings, checkpoint, versions, and together: the sources of one call.
+    `identity` has the keys source, settings, checkpoint, versions, and together: the sources of one call. The
+    place of the source, `root`, is kept beside them.
     """
+    root = identity.get("root")
     identity = plain({key: identity[key] for key in _IDENTITY})
     evaluations = read(folder)
     for place, content in enumerate(evaluations):
         if content["finished"] is None and all(content[key] == identity[key] for key in _IDENTITY):
             return Entry(folder, place, content)
-    return Entry(folder, len(evaluations), {**identity, "started": _now(), "finished": None, "pieces": {}})
+    new = {**identity, "root": root, "started": _now(), "finished": None, "pieces": {}}
+    return Entry(folder, len(evaluations), new)
 
 
 def finished(folder: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:

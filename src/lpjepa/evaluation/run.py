@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,20 @@ class Source:
 
     name: str
     root: str | None = None
+    title: str | None = None
 
     @property
     def label(self) -> str:
-        """Its name in tables: that of the file or folder where the source is any such."""
+        """Its name in tables: that of the file or folder where the source is any such, or its own."""
+        if self.title is not None:
+            return self.title
         if self.root is None or self.name not in ("npz", "folder"):
             return self.name
         return Path(self.root).name.removesuffix(".npz")
+
+    @property
+    def place(self) -> str | None:
+        return None if self.root is None else os.path.realpath(self.root)
 
     @classmethod
     def of(cls, run: Run) -> Source:
@@ -57,7 +64,7 @@ class Source:
         own = Source.of(run)
         if self.root is None or own.root is None:
             return self.name == own.name and self.root is None
-        return self.name == own.name and os.path.realpath(self.root) == os.path.realpath(own.root)
+        return self.name == own.name and self.place == own.place
 
     @classmethod
     def parse(cls, text: str) -> Source:
@@ -85,13 +92,8 @@ def evaluate_run(
     settings.check()
     progress = progress or Progress()
     run = Run.open(folder)
-    sources = [Source.parse(text) for text in on] if on else [Source.of(run)]
+    sources = _told_apart(run, [Source.parse(text) for text in on] if on else [Source.of(run)])
     labels = [source.label for source in sources]
-    if len(set(labels)) < len(labels):
-        raise ValueError(
-            f"Each data set must have a name of its own, but there are {', '.join(labels)}; evaluate them "
-            "one after the other, or rename a folder."
-        )
     on_device = pick_device(device)
     weights, path = run.weights()
     model = run.model(on_device, weights)
@@ -107,7 +109,7 @@ def evaluate_run(
         "versions": results.versions(),
         "together": labels,
     }
-    identities = {source.label: {"source": source.label, **shared} for source in sources}
+    identities = {s.label: {"source": s.label, "root": s.place, **shared} for s in sources}
     done = {label: results.finished(run.folder, identity) for label, identity in identities.items()}
     # Sources that an interrupted call has finished are ahead of the others by one: the others catch up.
     ahead = max(map(len, done.values()))
@@ -126,6 +128,24 @@ def evaluate_run(
         _keep_features(run.folder, source, val, checkpoint["step"], settings.seed)
         entries.append(evaluate_features(entry, train, val, settings, target, on_device, progress))
     return entries
+
+
+def _told_apart(run: Run, given: list[Source]) -> list[Source]:
+    """The sources, the run's own as it stands in its config, those of one name by their folders' names too."""
+    taken = {Source.of(run).label: Source.of(run).place}
+    for entry in results.read(run.folder):
+        taken.setdefault(entry["source"], entry.get("root"))
+    sources: list[Source] = []
+    for source in given:
+        source = Source.of(run) if source.is_of(run) else source
+        if source.root is not None and taken.get(source.label, source.place) not in (source.place, None):
+            source = replace(source, title=f"{Path(source.root).absolute().parent.name}/{source.label}")
+        taken[source.label] = source.place
+        sources.append(source)
+    labels = [source.label for source in sources]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"Each data set can be named once, but there are {', '.join(labels)}.")
+    return sources
 
 
 def run_features(

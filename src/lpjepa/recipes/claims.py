@@ -88,8 +88,9 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
             waits.append(str(missing))
             continue
         outcomes.append(outcome)
-        text = f"{test['column']} {outcome.text}" if len(columns) > 1 else outcome.text
-        if outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(test["column"], 0.0):
+        column = test.get("column", "")
+        text = f"{column} {outcome.text}" if column and len(columns) > 1 else outcome.text
+        if outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(column, 0.0):
             text, faint = f"{text}, within the spread of seeds", True
         grounds.append(f"{outcome.word}: {text}" if several else text)
         waits += [collected.name(entry) for entry in _waiting(collected, test)]
@@ -113,11 +114,19 @@ def _few(names: Iterable[str]) -> str:
 
 
 def _waiting(collected: Collected, test: Test) -> list[Entry]:
-    """Rows that a test is about and that have no results yet, so that what it found may change."""
+    """Rows that a test is about and that have no results yet, so that what it found may change.
+
+    Where changes from other rows are judged, also those other rows, if no seed is there of both.
+    """
     conditions = [test[key] for key in ("rows", "of", "against") if key in test]
     if test["kind"] in OVER_ALL and "rows" not in test:
         conditions.append({})
-    return [entry for condition in conditions for entry in collected.where(condition) if not entry.results]
+    rows = [entry for condition in conditions for entry in collected.where(condition)]
+    waiting = [entry for entry in rows if not entry.results]
+    if test["kind"] == "no_loss":
+        without = [e for e in rows if e.results and collected.change(e, test["column"]) is None]
+        waiting += [other for entry in without if (other := collected.reference(entry)) is not None]
+    return waiting
 
 
 def _value(entry: Entry, column: str) -> float:

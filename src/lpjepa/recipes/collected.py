@@ -76,13 +76,22 @@ class Collected:
     def identities(self) -> frozenset[str]:
         return frozenset(result["identity"] for result in self.results())
 
+    def reference(self, entry: Entry) -> Entry | None:
+        """The recipe's `against` row with the same mu; None for that row itself."""
+        others = self.where({**self.recipe.against, "mu": entry.case["mu"]}) if self.recipe.against else []
+        return others[0] if others and others[0] is not entry else None
+
     def change(self, entry: Entry, name: str) -> float | None:
-        """`name` of an entry less that of the recipe's `against` row with the same mu; None for that row."""
-        others = self.where({**self.recipe.against, "mu": entry.case["mu"]})
-        if not self.recipe.against or not others or others[0] is entry:
+        """`name` of an entry less that of its reference, over the seeds that both have."""
+        other = self.reference(entry)
+        if other is None:
             return None
-        ours, theirs = entry.mean(name), others[0].mean(name)
-        return None if ours is None or theirs is None else ours - theirs
+        seeds = {result["seed"] for result in entry.results} & {result["seed"] for result in other.results}
+        means = [
+            measured(name, row.case, [result for result in row.results if result["seed"] in seeds])
+            for row in (entry, other)
+        ]
+        return None if means[0] is None or means[1] is None else means[0][0] - means[1][0]
 
 
 def matches(case: Case, condition: Mapping[str, Any]) -> bool:

@@ -151,8 +151,10 @@ def _verdict(gap: float, changes: Sequence[float | None], plain: bool) -> str:
 
 
 def _worst(collected: Collected, entries: Sequence[Entry], column: str) -> float | None:
+    """The largest loss over the rows; None where that of one is not known."""
     changes = [collected.change(entry, column) for entry in entries]
-    return min((change for change in changes if change is not None), default=None)
+    known = [change for change in changes if change is not None]
+    return min(known) if known and len(known) == len(changes) else None
 
 
 def _targeted(collected: Collected) -> list[Entry]:

@@ -19,6 +19,7 @@ from lpjepa.recipes.values import measured
 from lpjepa.training.config import identity
 
 DOCUMENTED = ("small", "paper")  # smoke proves that the machinery runs, nothing about the method
+NEEDED = {"*": "downstream data sets", "+": "images to look at"}  # besides trainings, by mark
 README_FIGURE = "accuracy-sparsity"  # the recipe that the README shows
 WORDS = ("holds", "partly", "does not hold", "not measured")
 Shown = dict[str, list[Collected]]
@@ -222,28 +223,27 @@ def _anchor(title: str) -> str:
 
 
 def listing(places_of: dict[str, Places]) -> str:
-    """Every recipe with what it needs and how much of it there is at each scale."""
+    """Every recipe by name and title, what it needs besides, and how much of it there is at each scale."""
     stores = {scale: Store(places.results, scale) for scale, places in places_of.items()}
-    rows = [["name", "kind", "paper", "needs", *SCALES]]
+    rows = [["name", "what it shows", *SCALES]]
     for recipe in catalog().values():
-        label = recipe.label[0] if recipe.label else "(ours)"
-        if not recipe.trains:
-            rows.append([recipe.name, recipe.kind, label, "nothing (mathematics)", *["ready"] * len(SCALES)])
-            continue
-        states, needs = [], ""
-        for scale in SCALES:
-            collected = collect(recipe, scale, stores[scale])
-            states.append(f"{collected.found}/{collected.wanted}")
-            needs = f"{len(collected.entries)} training" + "s" * (len(collected.entries) != 1)
-        rows.append([recipe.name, recipe.kind, label, needs + _further(recipe), *states])
+        states = ["ready"] * len(SCALES)
+        if recipe.trains:
+            found = [collect(recipe, scale, stores[scale]) for scale in SCALES]
+            states = [f"{collected.found}/{collected.wanted}" for collected in found]
+        title = recipe.title.replace("sigma", "σ")  # shorter: lines of 100 characters
+        rows.append([recipe.name, title + _further(recipe), *states])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    aligned = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in rows]
+    lines = [f"{name}  {title}  {' '.join(states)}".rstrip() for name, title, *states in aligned]
     lines.insert(1, "-" * max(map(len, lines)))
     about = [f"  {scale:<6} {scale_of(scale)['about']}" for scale in SCALES]
-    return "\n".join([*lines, "", "scales (trainings with results / wanted):", *about])
+    marks = [f"  {mark:<6} also needs {what}" for mark, what in NEEDED.items()]
+    scales = "scales (trainings with results / wanted; ready: mathematics, nothing to train):"
+    return "\n".join([*lines, "", scales, *about, *marks])
 
 
 def _further(recipe: Recipe) -> str:
-    words = {"transfer": "downstream sets", "neighbours": "images", "attribution": "images"}
-    needed = dict.fromkeys(words[piece] for piece in recipe.pieces if piece in words)
-    return "".join(f" + {word}" for word in needed)
+    """The marks, after the title, of what a recipe needs besides its trainings."""
+    marks = {"transfer": "*", "neighbours": "+", "attribution": "+"}
+    return "".join(dict.fromkeys(marks[piece] for piece in recipe.pieces if piece in marks))

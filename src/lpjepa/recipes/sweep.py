@@ -243,9 +243,12 @@ def _work(
 
 def _noted(folder: Path) -> str:
     """Keep the traceback of the exception in hand beside the training; where it is."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "failure.txt"
-    path.write_text(traceback.format_exc())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(traceback.format_exc())
+    except OSError as error:  # such as a full disk, which may be what has failed
+        return f"no traceback: {error.strerror}"
     return str(path)
 
 

@@ -8,20 +8,24 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lpjepa.data import ImageSet
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.config import Config
 from lpjepa.training.layers import replace
 
-SAMPLED = 64  # images of a set without paths that are looked at
+SAMPLED = 32  # images that are looked at
 
 
 def with_absolute_root(config: Config) -> Config:
     """The config with a root that means the same from every directory."""
     root = config.data.root
+    if root == "":
+        raise ConfigError("data.root: expected the file or folder that holds the images, got nothing")
     if root is None or "://" in root:
         return config
-    return replace(config, {"data": {"root": str(Path(root).expanduser().absolute())}})
+    return replace(config, {"data": {"root": os.path.abspath(os.path.expanduser(root))}})
 
 
 def check_place(folder: Path, before: Config, now: Config) -> None:
@@ -43,54 +47,52 @@ def describe(train: ImageSet, world: int) -> dict[str, Any]:
     }
 
 
-def check_unchanged(
-    folder: Path, before: dict[str, Any], stored: Config, now: Config, train: ImageSet, world: int
-) -> None:
-    """Refuses to go on with another number of processes, other classes or the images of another place.
+def objection(
+    folder: Path, before: dict[str, Any], now: dict[str, Any], stored: Config, config: Config, name: str
+) -> str | None:
+    """Why a run cannot go on: another number of processes, other classes, the images of another place.
 
-    Images that were moved are the same ones. Where a place has other images than it had, the run goes on with
-    a warning: someone has added to a folder.
+    `before` and `now` are described circumstances, `name` is that of the images. Images that were moved are
+    the same ones. Where a place has other images than it had, the run goes on with a warning: someone has
+    added to a folder.
     """
-    if before["world"] != world:
-        raise ConfigError(
+    before = now | before  # what an older version did not write down
+    if before["world"] != now["world"]:
+        return (
             f"{folder} was trained by {before['world']} processes with train.batch_size "
-            f"{now.train.batch_size} each; with {world} it would be another training: "
+            f"{config.train.batch_size} each; with {now['world']} it would be another training: "
             f"start it with torchrun --nproc-per-node {before['world']}, or choose another folder "
             "with --train.out"
         )
-    if before["classes"] != train.num_classes:
-        raise ConfigError(
-            f"{folder} was trained on {before['classes']} classes and {train.name} has "
-            f"{train.num_classes} now; choose another folder with --train.out"
+    if before["classes"] != now["classes"]:
+        return (
+            f"{folder} was trained on {before['classes']} classes and {name} has {now['classes']} now; "
+            "choose another folder with --train.out"
         )
-    if before["fingerprint"] == fingerprint(train):
-        return
-    if _moved(stored, now):
-        raise ConfigError(
-            f"{folder} was trained on {stored.data.root}, and {now.data.root} holds other images; choose "
+    if before["fingerprint"] == now["fingerprint"]:
+        return None
+    if _moved(stored, config):
+        return (
+            f"{folder} was trained on {stored.data.root}, and {config.data.root} holds other images; choose "
             f"another folder with --train.out, or go on with --data.root {stored.data.root}"
         )
-    other = f"{len(train)} now" if before["images"] != len(train) else "others now"
+    other = f"{now['images']} now" if before["images"] != now["images"] else "others now"
     warnings.warn(
-        f"{folder} was trained on {before['images']} images and {train.name} has {other}: "
+        f"{folder} was trained on {before['images']} images and {name} has {other}: "
         "the run goes on, in another order than it would have had",
         RuntimeWarning,
         stacklevel=2,
     )
+    return None
 
 
 def fingerprint(train: ImageSet) -> str:
-    """A digest of labels and of paths below their common folder, or of some images; not of the place."""
+    """A digest of the labels and of some images, wherever they lie and whether or not they are in memory."""
     found = hashlib.sha256(str((len(train), train.shape)).encode())
     if train.labels is not None:
         found.update(train.labels.cpu().numpy().tobytes())
-    if train.paths is not None:
-        paths = [os.fspath(path) for path in train.paths]
-        common = len(os.path.commonpath([min(paths), max(paths)]))  # that of all, as they are extremes
-        found.update("\n".join(path[common:] for path in paths).encode(errors="surrogateescape"))
-    elif train.images is not None:
-        some = train.images[:: max(1, len(train) // SAMPLED)]
-        found.update(some.cpu().contiguous().numpy().tobytes())
+    places = torch.linspace(0, len(train) - 1, min(len(train), SAMPLED)).long()
+    found.update(train.read(places).images.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()[:16]
 
 

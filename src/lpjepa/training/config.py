@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -260,6 +261,6 @@ def default_folder(config: Config) -> Path:
     source, own, root = config.data.source, identity(config), config.data.root
     if root is not None:
         source += f"-{Path(root).name}"
-        own = hashlib.sha256(f"{own} {Path(root).resolve()}".encode()).hexdigest()[:8]
+        own = hashlib.sha256(own.encode() + os.fsencode(os.path.realpath(root))).hexdigest()[:8]
     source = "".join(c if c.isalnum() or c in "-_" else "-" for c in source)
     return Path("runs") / f"{source}-{config.loss.method}-{own}"

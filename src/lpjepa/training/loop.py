@@ -106,7 +106,7 @@ class Trainer:
         self.step_now = 0
         self.steps_summed = 0
         self.latest: dict[str, Any] = {}
-        self.circumstances = circumstances.describe(parts.train, world)
+        self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
@@ -238,9 +238,13 @@ class Trainer:
         assert content is not None  # `_prepare` saw one
         progress = content["progress"]
         stored = Run.open(self.run.folder).config
-        circumstances.check_unchanged(
-            self.run.folder, progress, stored, self.config, self.parts.train, self.world
-        )
+        against = None
+        if self.rank == 0:  # whose circumstances were saved: shards are divided among the processes
+            against = circumstances.objection(
+                self.run.folder, progress, self.circumstances, stored, self.config, self.parts.train.name
+            )
+        if against := from_first_rank(against):
+            raise ConfigError(against)
         if self.rank == 0:
             self.run.save_config()  # images may have moved
         state.restore(self.parts.step, content)
