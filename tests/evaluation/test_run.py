@@ -12,6 +12,8 @@ from lpjepa.data import DataError, load_source
 from lpjepa.evaluation import EvaluationSettings, extract, protocol, results
 from lpjepa.evaluation.progress import Silent
 from lpjepa.evaluation.run import Source, evaluate_run, evaluation_transform, load_images, run_features
+from lpjepa.report.observation import observe
+from lpjepa.report.run import read_run
 from lpjepa.training import CheckpointError, ConfigError, Run, checkpoint, load_config
 from lpjepa.training.run import build_model
 
@@ -194,3 +196,33 @@ def test_the_own_source_is_known_however_it_is_named(tmp_path, other):
     checkpoint.save(run.checkpoints, 1, {"trainee": weights})
     run.save_config()
     assert [evaluate(run.folder, on)[0]["source"] for on in (None, ["npz"], [other])] == ["other"] * 3
+
+
+def test_rows_that_are_kept_name_the_images_they_are_of(tmp_path):
+    from PIL import Image
+
+    for name, level in (("a", 0), ("b", 120)):
+        for split, count in (("train", 12), ("val", 6)):
+            (tmp_path / "images" / split / name).mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (8, 8), (level + 9 * i, 0, 0)).save(
+                    tmp_path / "images" / split / name / f"{i}.png"
+                )
+    (tmp_path / "images" / "val" / "a" / "2.png").write_bytes(b"broken")
+    data = {"source": "folder", "root": str(tmp_path / "images"), "max_memory": 100}
+    config = load_config(None, {"data": data, "views": {"size": 8}, "model": {"encoder": "narrow"}})
+    run = Run(tmp_path / "run", config)
+    weights = {f"model.{name}": value for name, value in build_model(config).state_dict().items()}
+    checkpoint.save(run.checkpoints, 1, {"trainee": weights})
+    run.save_config()
+    evaluate(run.folder)
+    kept = torch.load(run.folder / "features" / "images.pt", weights_only=True)
+    assert kept["indices"].tolist() == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert kept["labels"].tolist() == [0] * 5 + [1] * 6
+    assert len(kept["projector"]) == 11
+    (run.folder / "features" / "images.pt").unlink()
+    seen = observe(read_run(run.folder))
+    assert seen.rows is not None
+    assert seen.rows.indices_N.tolist() == kept["indices"].tolist()
+    assert seen.rows.labels_N.tolist() == kept["labels"].tolist()
+    torch.testing.assert_close(seen.rows.z_ND, kept["projector"], rtol=1e-4, atol=1e-5)

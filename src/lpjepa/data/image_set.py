@@ -167,6 +167,10 @@ class ImageSet:
         take = lambda x: None if x is None else x.index_select(0, indices)
         return Batch(self.images.index_select(0, indices), take(self.labels), indices, take(self.sizes))
 
+    def readable(self) -> Tensor:
+        """Indices of the images that were not found broken so far (all, for a set in memory)."""
+        return torch.arange(len(self))
+
     def decode(self, indices: Tensor) -> Tensor:
         """uint8 (len(indices), 3, H, W); a ``DataError`` if one of them is broken."""
         batch = self.read(indices)

@@ -68,6 +68,11 @@ class StreamedImageSet(ImageSet):
             self.broken.add(path, reason)
         return batch
 
+    def readable(self) -> Tensor:
+        broken = self.broken.reasons
+        places = [i for i in range(len(self)) if self.reader.path(i) not in broken] if broken else None
+        return super().readable() if places is None else torch.tensor(places, dtype=torch.int64)
+
     def read_quietly(self, indices: Tensor, replace: bool) -> tuple[Batch, list[tuple[str, str]]]:
         """``read`` for worker processes: the broken images are returned for the main process to count."""
         images: list[Tensor] = []

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lpjepa._whole import whole
 from lpjepa.data import EvalTransform, ImageSet, load_source
@@ -123,15 +124,15 @@ def evaluate_run(
         entry = results.open_entry(run.folder, identities[source.label])
         if entry.content["pieces"]:
             progress.say(f"{source.label}: going on with the evaluation of {entry.content['started']}")
-        train = _features(run, model, source, "train", batch_size, progress)
-        val = _features(run, model, source, "test", batch_size, progress)
-        _keep_features(run.folder, source, val, checkpoint["step"], settings.seed)
+        train, _ = _features(run, model, source, "train", batch_size, progress)
+        val, places = _features(run, model, source, "test", batch_size, progress)
+        _keep_features(run.folder, source, val, places, checkpoint["step"], settings.seed)
         entries.append(evaluate_features(entry, train, val, settings, target, on_device, progress))
     return entries
 
 
 def _told_apart(run: Run, given: list[Source]) -> list[Source]:
-    """The sources, the run's own as it stands in its config, those of one name by their folders' names too."""
+    """The sources, the run's own as it stands in its config, those of one name by their folders' too."""
     taken = {Source.of(run).label: Source.of(run).place}
     for entry in results.read(run.folder):
         taken.setdefault(entry["source"], entry.get("root"))
@@ -154,7 +155,7 @@ def run_features(
     """The features of one split of a source (by default the run's own) under the run's newest checkpoint."""
     run = Run.open(folder)
     wanted = Source.parse(source) if source else Source.of(run)
-    return _features(run, run.model(pick_device(device)), wanted, split, None, Progress())
+    return _features(run, run.model(pick_device(device)), wanted, split, None, Progress())[0]
 
 
 def evaluation_transform(run: Run) -> EvalTransform:
@@ -175,7 +176,8 @@ def load_images(run: Run, source: Source, split: str) -> ImageSet:
 
 def _features(
     run: Run, model: SparseModel, source: Source, split: str, batch_size: int | None, progress: Progress
-) -> Features:
+) -> tuple[Features, Tensor]:
+    """The features, and the places of their images in the set: those that cannot be read have none."""
     images = load_images(run, source, split)
     with progress.task(f"{source.label}: features of {len(images)} {split} images") as task:
         done = 0
@@ -185,17 +187,18 @@ def _features(
             done += more
             task(done, len(images))
 
-        return extract(model, images, batch_size, transform=evaluation_transform(run), progress=count)
+        found = extract(model, images, batch_size, transform=evaluation_transform(run), progress=count)
+    return found, images.readable()
 
 
-def _keep_features(folder: Path, source: Source, val: Features, step: int, seed: int) -> None:
+def _keep_features(folder: Path, source: Source, val: Features, places: Tensor, step: int, seed: int) -> None:
     """A uniform sample of rows, for pictures; written whole or not at all; a later evaluation replaces it."""
     chosen = FeatureSample(KEPT_FEATURES, seed).update(torch.arange(len(val)).double().unsqueeze(1)).compute()
     rows = chosen.flatten().long()
     content = {
         "projector": val.projector[rows],
         "labels": None if val.labels is None else val.labels[rows],
-        "indices": rows,
+        "indices": places[rows],
         "step": step,
     }
     path = folder / "features" / f"{file_name(source.label)}.pt"

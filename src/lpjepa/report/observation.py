@@ -80,9 +80,10 @@ def observe(run: Run, loaded: dict[str, ImageSet] | None = None) -> Observation:
         if rows is None:
             order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
             chosen = order[:COMPUTED_IMAGES].sort().values
-            batches = (images.read(part)[0] for part in chosen.split(128))
-            found = extract(model, batches, transform=prepare)
-            rows = Rows(found.projector, _of(images.labels, chosen), chosen)
+            batches = [images.read(part) for part in chosen.split(128)]
+            found = extract(model, (prepare(batch.images, batch.sizes) for batch in batches))
+            read = torch.cat([batch.indices.cpu() for batch in batches])  # without images that are broken
+            rows = Rows(found.projector, _of(images.labels, read), read)
     except ABSENT as error:
         missing = sentence(error)
         notes.append(f"no pictures of {'features and images' if rows is None else 'images'}: {missing}")
