@@ -129,6 +129,18 @@ def test_chips_keyboard_and_sorting(drive):
     assert seen["tabbable"]
 
 
+def test_notes_keep_their_distance(drive):
+    seen = drive("""
+      const box = (e) => e.getBoundingClientRect();
+      seen.gaps = Array.from(document.querySelectorAll("main .note-line"))
+        .map((note) => box(note).top - box(note.previousElementSibling).bottom);
+      seen.after_table = Boolean(document.querySelector(".scroll + .note-line"));
+    """)
+    quiet(seen)
+    assert seen["after_table"]
+    assert min(seen["gaps"]) >= 8
+
+
 def test_a_phone_scrolls_down_only(comparison, drive):
     """Laid out 360 pixels wide: windows cannot be made that narrow, but the page's body can."""
     page = comparison[0].replace("</style>", "html { width: 360px; overflow-x: auto; }</style>", 1)

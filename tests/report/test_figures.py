@@ -7,16 +7,18 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
-from matplotlib.patches import StepPatch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.patches import Patch, StepPatch
 from PIL import Image
 
 from lpjepa.report import figures
-from lpjepa.report.figures.style import MARKERS, in_the_dark, render, series_colour
+from lpjepa.report.figures.style import MARKERS, in_the_dark, render, series_colour, to_bytes
 from lpjepa.report.figures.training import frontier
 from lpjepa.report.interpretation import feature_sheet
 
 RNG = np.random.default_rng(0)
+UNIT = np.linspace(0.01, 1, 50)
 
 
 def drawn(figure, label):
@@ -37,6 +39,16 @@ def test_training_curve_draws_values_and_predictions():
     assert levels == [0.5, 0.05]
     assert figure.axes[0].get_ylabel() == "l0"
     assert figure.axes[0].get_xlabel() == "epoch"
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 7, 28, 1000])
+def test_epochs_are_whole(epochs):
+    steps = np.linspace(0.2, epochs, 50)
+    axes = figures.training_curve([figures.Curve("run", steps, steps)], "y").axes[0]
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert 2 <= len(ticks) <= 8
+    assert all(tick == round(tick) for tick in ticks)
 
 
 def test_runs_differ_in_more_than_colour():
@@ -132,6 +144,49 @@ def test_violins_mark_medians_and_bear_degenerate_groups():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.2394, 0.3721), (0.5171, 0.6472), (0.2933, 0.445)])
+def test_the_last_tick_label_is_inside_the_figure(low, high):
+    values = np.linspace(low, high, 50)
+    with figures.using(figures.LIGHT):
+        figure = figures.sparsity_violins([("first-run-with-a-long-name", values, values[:20])], "l1")
+        to_bytes(figure, "svg")
+    renderer, right = FigureCanvasAgg(figure).get_renderer(), figure.axes[0].get_xlim()[1]
+    labels = [label for label in figure.axes[0].get_xticklabels() if label.get_position()[0] <= right]
+    assert labels
+    assert all(label.get_window_extent(renderer).x1 < figure.bbox.width for label in labels)
+
+
+@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK], ids=lambda theme: theme.name)
+def test_the_hatch_of_the_incorrect_is_seen(theme):
+    with figures.using(theme):
+        figure = figures.sparsity_violins([("a", UNIT, UNIT)], "l1")
+        faces = [area.get_facecolor()[0] for area in figure.axes[0].collections if len(area.get_facecolor())]
+        hatched = [area for area in figure.axes[0].collections if area.get_hatch()]
+    in_legend = [patch for patch in figure.legends[0].findobj(Patch) if patch.get_hatch()]
+    assert len(hatched) == len(in_legend) == 1
+    *colour, alpha = faces[-1]  # the incorrect are drawn last; the background shines through
+    face = to_hex(alpha * np.array(colour) + (1 - alpha) * np.array(to_rgb(theme.background)))
+    for area in (*hatched, *in_legend):
+        edge = np.atleast_2d(area.get_edgecolor())[0]  # the hatch's colour too
+        assert edge[3] == 1
+        assert contrast(to_hex(edge), face) >= 3.0
+
+
+@pytest.mark.parametrize(
+    ("similarities", "shown"),
+    [
+        ([0.9, 0.8, 0.7], ["0.90", "0.80", "0.70"]),
+        ([0.9989, 0.9985, 0.9912], ["0.9989", "0.9985", "0.9912"]),
+        ([0.9, 0.9, 0.85], ["0.90", "0.90", "0.85"]),
+        ([0.99999991, 0.9999999, 0.5], ["1.00", "1.00", "0.50"]),  # what float32 cannot tell apart
+    ],
+)
+def test_similarities_have_the_digits_that_tell_them_apart(similarities, shown):
+    images = np.zeros((4, 8, 8))
+    row = figures.NeighbourRow("run", images[0], list(images[1:]), None, similarities)
+    assert [axes.get_xlabel() for axes in figures.neighbour_grid([row]).axes[1:]] == shown
+
+
 def test_neighbours_are_marked_by_colour_outline_and_sign():
     images = RNG.integers(0, 255, (4, 8, 8, 3)).astype(np.uint8)
     row = figures.NeighbourRow("run", images[0], list(images[1:]), [True, False, True], [0.9, 0.8, 0.7])
@@ -179,7 +234,6 @@ def test_themes_paint_their_own_background_and_series():
             assert series_colour(0) == theme.series[0] == to_hex(build().axes[0].get_lines()[0].get_color())
 
 
-UNIT = np.linspace(0.01, 1, 50)
 VECTOR = {
     "training": lambda: figures.training_curve(
         [figures.Curve(f"run {i}", [1, 2], [1.0, i + 2.0], 1.5, i) for i in range(10)], "y", log=True

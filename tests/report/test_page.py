@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from lpjepa.cli import main
 from lpjepa.report import write_report
 from lpjepa.report.figures import DARK, LIGHT
 from lpjepa.report.markup import number, percent, script_data, template, text
@@ -183,12 +184,26 @@ def test_several_runs_default_beside_them(tmp_path, make_run, monkeypatch):
     folders = [make_run(tmp_path / "runs" / name, evaluated=False, epochs=1) for name in "ab"]
     written = {}
     monkeypatch.setattr(
-        "lpjepa.report.html.build_page", lambda runs, seen, figures: written.setdefault("page", "x")
+        "lpjepa.report.html.build_page", lambda runs, seen, figures: written.update(figures=figures) or "x"
     )
     monkeypatch.setattr("lpjepa.report.html.observe", lambda run, loaded: None)
     assert write_report(folders) == tmp_path / "runs" / "report.html"
+    assert written["figures"] == tmp_path / "runs" / "report_figures"
     assert write_report(folders, tmp_path / "else.html") == tmp_path / "else.html"
+    assert written["figures"] == tmp_path / "else_figures"  # another comparison's are not overwritten
     assert write_report(folders, tmp_path) == tmp_path / "report.html"
+
+
+@pytest.mark.filterwarnings("default")  # the command prints the warning of each damaged file
+def test_the_command_tells_of_damaged_checkpoints(tmp_path, make_run, capsys, monkeypatch):
+    folder = make_run(tmp_path / "damaged", evaluated=False, epochs=1)
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "step-000000007.pt").write_bytes(b"cut")
+    monkeypatch.setattr("lpjepa.report.html.build_page", lambda runs, seen, figures: "x")
+    assert main(["report", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{folder / 'report.html'}\n"
+    assert f"every checkpoint is damaged; train it anew: lpjepa pretrain {folder / 'config.yaml'}" in err
 
 
 def test_mistakes_are_one_sentence(tmp_path, make_run):

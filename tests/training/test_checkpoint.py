@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 
 import pytest
 import torch
@@ -43,9 +44,12 @@ def test_damaged_one_is_passed_over_with_a_warning(tmp_path, damage):
 
 def test_all_damaged_is_an_error_and_none_is_none(tmp_path):
     assert checkpoint.load_newest(tmp_path) is None
-    _save(tmp_path, 1).write_bytes(b"")
-    with pytest.warns(RuntimeWarning), pytest.raises(CheckpointError, match="no-resume"):
-        checkpoint.load_newest(tmp_path)
+    folder = tmp_path / "my run" / "checkpoints"
+    _save(folder, 1).write_bytes(b"")
+    # The advice is a command by itself: the message also reaches those of export, embed and report.
+    advice = f"train it anew: lpjepa pretrain '{folder.parent}/config.yaml' --train.no-resume"
+    with pytest.warns(RuntimeWarning), pytest.raises(CheckpointError, match=re.escape(advice)):
+        checkpoint.load_newest(folder)
 
 
 def test_a_partial_write_is_not_a_checkpoint(tmp_path):

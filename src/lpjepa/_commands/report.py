@@ -14,7 +14,8 @@ class Arguments:
     runs: tuple[Path, ...]
     """Folders of the runs."""
     out: Path | None = None
-    """File to write; by default report.html in the run's folder, or beside the runs."""
+    """File to write; by default report.html in the run's folder, or beside the runs. The figures of a
+    comparison are also written as PNG and SVG to a folder beside it, report_figures for report.html."""
 
 
 def run(arguments: list[str]) -> int:

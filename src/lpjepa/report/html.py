@@ -34,9 +34,9 @@ def write_report(
     """Write the report of one run, or the comparison of several, and return its path.
 
     By default ``RUN/report.html``, for several runs ``report.html`` in the folder that holds them all. The
-    figures are also written as PNG and SVG: a run's own to ``RUN/figures``, those of a comparison to
-    ``figures`` beside the report. What a run lacks is left out, with a line that says which command makes it;
-    `say` hears of pictures that could not be made.
+    figures are also written as PNG and SVG: a run's own to ``RUN/figures``, those of a comparison to a folder
+    beside the report that bears its name, ``report_figures`` for ``report.html``. What a run lacks is left
+    out, with a line that says which command makes it; `say` hears of pictures that could not be made.
     """
     folders = list(dict.fromkeys(Path(folder) for folder in run_dirs))
     if not folders:
@@ -45,7 +45,7 @@ def write_report(
     path = Path(out) if out is not None else _default_path(folders)
     if path.is_dir():
         path = path / "report.html"
-    figures = folders[0] / "figures" if len(folders) == 1 else path.parent / "figures"
+    figures = folders[0] / "figures" if len(folders) == 1 else path.with_name(f"{path.stem}_figures")
     try:
         loaded: dict[str, ImageSet] = {}
         observations = [observe(run, loaded) for run in runs]
@@ -55,8 +55,9 @@ def write_report(
     except OSError as error:
         raise ValueError(f"{error.filename or path} could not be written: {error.strerror}") from error
     for run, seen in zip(runs, observations):
-        if say is not None and seen.missing:
-            say(f"{run.folder}: {seen.notes[0]}")
+        if say is not None:
+            for lacking in seen.notes:
+                say(f"{run.folder}: {lacking}")
     return path
 
 

@@ -14,6 +14,7 @@ import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -103,7 +104,8 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             others = "using the one before it" if path != paths[0] else "there is none before it"
             warnings.warn(f"{error}; {others}", RuntimeWarning, stacklevel=2)
     if paths:
-        raise CheckpointError(f"{folder}: every checkpoint is damaged; start anew with --train.no-resume")
+        anew = f"lpjepa pretrain {quote(str(folder.parent / 'config.yaml'))} --train.no-resume"
+        raise CheckpointError(f"{folder}: every checkpoint is damaged; train it anew: {anew}")
     return None
 
 

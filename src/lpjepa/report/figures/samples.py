@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +13,9 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from lpjepa.report.figures.style import new_figure, plain, theme
+
+HATCH = "////"
+DIGITS = (2, 6)  # of a similarity: at least, and at most, since float32 knows no more
 
 
 def sparsity_violins(groups: Sequence[tuple[str, ArrayLike, ArrayLike]], xlabel: str) -> Figure:
@@ -23,19 +27,14 @@ def sparsity_violins(groups: Sequence[tuple[str, ArrayLike, ArrayLike]], xlabel:
     figure, axes = new_figure(4.4, max(2.2, 0.55 * len(groups) + 1.0))
     for position, (_, correct, incorrect) in enumerate(groups):
         _half_violin(axes, position, np.asarray(correct, dtype=float), -1, theme().correct, None)
-        _half_violin(axes, position, np.asarray(incorrect, dtype=float), 1, theme().incorrect, "////")
+        _half_violin(axes, position, np.asarray(incorrect, dtype=float), 1, theme().incorrect, HATCH)
     axes.set_yticks(range(len(groups)), [plain(_wrap(label)) for label, _, _ in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)  # the first group on top
     axes.set_xlabel(xlabel)
     axes.grid(axis="y", visible=False)
-    figure.legend(
-        handles=[
-            Patch(facecolor=theme().correct, alpha=0.7, label="correct"),
-            Patch(facecolor=theme().incorrect, alpha=0.7, hatch="////", label="incorrect"),
-        ],
-        loc="outside lower center",
-        ncols=2,
-    )
+    sides = [_looks(theme().correct, None), _looks(theme().incorrect, HATCH)]
+    handles: Any = [tuple(Patch(**look) for look in looks) for looks in sides]
+    figure.legend(handles, ["correct", "incorrect"], loc="outside lower center", ncols=2)
     return figure
 
 
@@ -50,8 +49,20 @@ def _half_violin(
         at = np.linspace(values.min(), values.max(), 120)
         density = np.exp(-0.5 * ((at[:, None] - values[None, :]) / width) ** 2).mean(1)
         edge = position + side * 0.42 * density / density.max()
-        axes.fill_between(at, position, edge, facecolor=colour, alpha=0.7, edgecolor=colour, hatch=hatch)
+        for look in _looks(colour, hatch):
+            axes.fill_between(at, position, edge, **look)
     axes.vlines(float(np.median(values)), position, position + side * 0.42, color=theme().ink, linewidth=1.4)
+
+
+def _looks(colour: str, hatch: str | None) -> list[dict[str, Any]]:
+    """A side's face, and over it the outline and hatch, which in the colour of the face nobody would see.
+
+    They are two, since an SVG lets the background through a hatch as it does through the face under it.
+    """
+    return [
+        {"facecolor": colour, "alpha": 0.7, "linewidth": 0},
+        {"facecolor": "none", "edgecolor": theme().ink, "linewidth": 0.8, "hatch": hatch},
+    ]
 
 
 def _wrap(text: str, width: int = 16) -> str:
@@ -88,6 +99,7 @@ def neighbour_grid(rows: Sequence[NeighbourRow]) -> Figure:
     columns = 1 + max(len(row.neighbours) for row in rows)
     figure = Figure(figsize=(0.82 * columns + 0.2, 0.98 * len(rows) + 0.3), layout="constrained")
     grid = figure.subplots(len(rows), columns, squeeze=False)
+    digits = max(_telling_digits(row.similarities or ()) for row in rows)
     for row, axes_row in zip(rows, grid):
         for axes in axes_row:
             axes.set(xticks=[], yticks=[])
@@ -100,10 +112,17 @@ def neighbour_grid(rows: Sequence[NeighbourRow]) -> Figure:
         for index, (axes, image) in enumerate(zip(axes_row[1:], row.neighbours)):
             _show(axes, image)
             if row.similarities is not None:
-                axes.set_xlabel(f"{row.similarities[index]:.2f}", fontsize=7, labelpad=1.5)
+                axes.set_xlabel(f"{row.similarities[index]:.{digits}f}", fontsize=7, labelpad=1.5)
             if row.agrees is not None:
                 _mark(axes, bool(row.agrees[index]))
     return figure
+
+
+def _telling_digits(values: Sequence[float]) -> int:
+    """The fewest decimals, of those allowed, that tell the values apart as well as the most do."""
+    least, most = DIGITS
+    shown = [len({f"{value:.{digits}f}" for value in values}) for digits in range(least, most + 1)]
+    return least + shown.index(shown[-1])
 
 
 def _show(axes: Axes, image: ArrayLike) -> None:

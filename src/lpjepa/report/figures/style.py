@@ -21,9 +21,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 MARKERS = ("o", "s", "^", "D", "v")  # the shapes that markup.py and chart.js draw too
+TICKS = 7  # intervals between ticks of a horizontal axis, at most
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
 
@@ -122,6 +123,7 @@ def using(chosen: Theme) -> Iterator[Theme]:
         "legend.fontsize": 8,
         "legend.frameon": False,
         "lines.linewidth": 1.6,
+        "hatch.linewidth": 0.7,
         "font.family": "DejaVu Sans",  # carried by matplotlib: the same letters on every machine
         "svg.fonttype": "path",
         "svg.hashsalt": "lpjepa",  # the same figure gives the same bytes
@@ -138,7 +140,10 @@ def using(chosen: Theme) -> Iterator[Theme]:
 def new_figure(width: float = 4.4, height: float = 3.1) -> tuple[Figure, Axes]:
     """One pair of axes; the default width keeps 9 pt letters legible on a phone and in a paper's column."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
+    axes = figure.add_subplot()
+    # As many ticks whatever the width: matplotlib's own choice moves with the layout, which cuts the last.
+    axes.xaxis.set_major_locator(MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10]))
+    return figure, axes
 
 
 def legend_of(axes: Axes) -> None:

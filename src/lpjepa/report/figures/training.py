@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lpjepa.report.figures.style import (
+    TICKS,
     legend_of,
     new_figure,
     plain,
@@ -55,6 +57,7 @@ def training_curve(curves: Sequence[Curve], ylabel: str, log: bool = False) -> F
     if any(curve.prediction is not None for curve in curves):
         axes.plot([], [], color=theme().muted, label="predicted by the target", **LEVEL)
     axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(TICKS, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.set_ylabel(ylabel)
     axes.margins(x=0.02)
     if log:
