@@ -101,7 +101,7 @@ def test_demo_shows_three_targets(array_file, tmp_path, capsys):
     for percent in ("50", "20", "5"):
         assert f"asked for {percent} % active" in out
     found = {path.name for path in (tmp_path / "demo").iterdir()}
-    assert found == {"active-0.05", "active-0.2", "active-0.5", "report.html", "figures"}
+    assert found == {"active-0.05", "active-0.2", "active-0.5", "report.html", "report_figures"}
 
 
 def test_help_describes_every_preset_and_key(capsys):
