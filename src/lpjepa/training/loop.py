@@ -237,9 +237,9 @@ class Trainer:
         content = checkpoint.load_newest(self.run.checkpoints)
         assert content is not None  # `_prepare` saw one
         progress = content["progress"]
-        stored = Run.open(self.run.folder).config
         against = None
         if self.rank == 0:  # whose circumstances were saved: shards are divided among the processes
+            stored = Run.open(self.run.folder).config
             against = circumstances.objection(
                 self.run.folder, progress, self.circumstances, stored, self.config, self.parts.train.name
             )
