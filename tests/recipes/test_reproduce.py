@@ -231,16 +231,34 @@ def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:
     job = plan([catalog()["cifar100-mark"]], "smoke")[0]
     monkeypatch.setattr(one_run, "pretrain", lambda *given: None)
     found = []
-    for seen in ([90.0, 96.0], [], [30.0]):  # a session may be too short for a sample
+    for seen, workers in (([90.0, 96.0], 2), ([], 3), ([30.0], 1)):  # one may be too short for a sample
 
         @contextmanager
         def utilisation(device, samples, seen=seen):
             yield samples.extend(seen)
 
         monkeypatch.setattr(one_run, "_utilisation", utilisation)
-        found.append(one_run._timed(job.config, torch.device("cpu"), tmp_path / "cost.json")[1])
+        found.append(one_run._timed(job.config, torch.device("cpu"), tmp_path / "cost.json", workers)[1])
     assert [cost["utilisation"] for cost in found] == [93.0, 93.0, 72.0]
+    assert [cost["trainings_at_once"] for cost in found] == [2, 3, 3]
     assert found[0]["seconds"] < found[1]["seconds"] < found[2]["seconds"]
+
+
+def test_a_finished_training_costs_no_more(tiny, tmp_path: Path) -> None:
+    """Its result may be written anew, such as on a machine that has its folder but lost the file."""
+    from lpjepa.recipes.one_run import finish_job
+
+    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    places.prepare()
+    found = []
+    for workers in (2, 3):
+        finish_job(job, places, "cpu", workers)
+        (path,) = (tmp_path / "results" / "smoke").glob("*.json")
+        found.append(json.loads(path.read_text()))
+        path.unlink()
+    assert found[0]["seconds"] == found[1]["seconds"]
+    assert [result["hardware"]["trainings_at_once"] for result in found] == [2, 2]
 
 
 def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:

@@ -50,8 +50,8 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
 
 
 def _train(config: Config, places: Places, folder: Path, device: torch.device, workers: int) -> Result:
-    run, cost = _timed(as_trained(config, places, folder, device), device, folder / "cost.json")
-    machine = {**hardware(device), "trainings_at_once": workers}
+    run, cost = _timed(as_trained(config, places, folder, device), device, folder / "cost.json", workers)
+    machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
         machine |= {"memory_gb": cost["memory_gb"], "utilisation": cost["utilisation"]}
     return result_of(run, config, machine, cost["seconds"])
@@ -80,11 +80,18 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
     )
 
 
-def _timed(config: Config, device: torch.device, path: Path) -> tuple[Run, dict[str, Any]]:
-    """Train, adding this session's seconds to those of the sessions before it."""
+def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tuple[Run, dict[str, Any]]:
+    """Train, adding this session's seconds to those of the sessions before it; a finished one costs nothing.
+
+    `trainings_at_once` is the most that shared the device in any of its sessions.
+    """
     spent: dict[str, Any] = {"seconds": 0.0, "memory_gb": 0.0, "utilisation": None, "samples": 0}
+    spent["trainings_at_once"] = workers
     if path.is_file():
         spent |= json.loads(path.read_text())
+        if list_checkpoints(path.parent / "checkpoints") and (run := Run.open(path.parent)).finished:
+            return run, spent
+    spent["trainings_at_once"] = max(spent["trainings_at_once"], workers)
     gc.collect()  # the training before this one hangs in cycles, with its weights and its CUDA graph
     if device.type == "cuda":
         _share_compiled(config)
