@@ -34,6 +34,17 @@ def test_every_feature_becomes_active_as_often_as_asked(active):
     torch.testing.assert_close(share, torch.full((24,), active), rtol=0.2, atol=0.01)
 
 
+def test_until_its_time_has_come_it_is_a_relu():
+    relu, other = CalibratedReLU(4, 0.2), CalibratedReLU(4, 0.2)
+    relu.after.fill_(3)
+    batches = torch.randn(5, 64, 4) + 1
+    for u in batches[:3]:
+        torch.testing.assert_close(relu(u), u.relu(), rtol=0, atol=0)
+    for u in batches[3:]:  # and then the first batch sets its own quantile, as if nothing had been before
+        torch.testing.assert_close(relu(u), other(u), rtol=0, atol=0)
+    assert not torch.equal(relu.threshold, torch.zeros(4))
+
+
 def test_evaluation_leaves_thresholds_and_gradients_pass_where_features_are_active():
     relu = CalibratedReLU(3, 0.25)
     relu(torch.randn(40, 3))
@@ -70,6 +81,33 @@ def test_training_takes_the_share_from_the_target(tmp_path):
     assert float(relu.active) == pytest.approx(0.1, rel=1e-5)
     assert relu.threshold.abs().sum() > 0
     assert float(relu.batches) == 22
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_late_in_a_training_and_over_an_interruption(tmp_path, accumulate):
+    """Thresholds stay zero up to the share asked for, and a run that was stopped knows how far it is."""
+    changes = {
+        "model": {"activation": "calibrated"},
+        "optim": {"accumulate": accumulate},
+        "train": {"epochs": 4, "calibrate_from": 0.5, "checkpoint_every": 2, "out": str(tmp_path / "run")},
+        "log": {"plain": True},
+    }
+    run = pretrain(load_config("presets:digits", changes))
+    halfway, end = run.checkpoints.glob("step-*.pt")
+    halfway, end = sorted([halfway, end], key=lambda path: path.name)
+    relus = [run.model(torch.device("cpu"), run.weights(path)[0]).projector[-1] for path in (halfway, end)]
+    assert relus[0].threshold.abs().sum() == 0
+    assert relus[1].threshold.abs().sum() > 0
+    end.unlink()
+    (run.folder / "metrics.jsonl").write_text("")
+    again = pretrain(load_config("presets:digits", changes)).model(torch.device("cpu")).projector[-1]
+    assert torch.equal(again.threshold, relus[1].threshold)
+
+
+def test_a_time_without_thresholds_is_refused(tmp_path):
+    changes = {"train": {"calibrate_from": 0.9, "out": str(tmp_path / "run")}}
+    with pytest.raises(ConfigError, match=r"calibrate_from: 0\.9 is of no use with model\.activation relu"):
+        pretrain(load_config("presets:digits", changes))
 
 
 def test_without_a_rectified_target_it_is_refused(tmp_path):

@@ -1,10 +1,12 @@
 """The recipes as data: none of the paper's tables and figures is missing, and every training can be built."""
 
+from pathlib import Path
+
 import pytest
 
 from lpjepa.recipes import catalog, plan, select
 from lpjepa.recipes.cases import SCALES, config_of
-from lpjepa.recipes.claims import TESTS
+from lpjepa.recipes.claim_tests import TESTS
 from lpjepa.recipes.pieces import PIECES
 from lpjepa.recipes.plots import AXES, WHOLE
 from lpjepa.recipes.plots.mathematics import FUNCTIONS
@@ -210,3 +212,11 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
         select(["cifar10"])
     assert {recipe.kind for recipe in select(["tables"])} == {"table"}
     assert len(select(["all", "cifar100"])) == len(catalog())
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_published_results_are_wanted(scale: str) -> None:
+    """A change of config, preset or method that made them another training would leave them unused."""
+    folder = Path(__file__).parents[2] / "results" / scale
+    wanted = {identity(job.config) for job in plan(catalog().values(), scale)}
+    assert {path.stem for path in folder.glob("*.json")} <= wanted

@@ -103,7 +103,14 @@ def test_grounds_say_which_test_held_by_how_much_and_what_is_missing() -> None:
     (verdict,) = verdicts(_collected([HOLD[0], FAIL[0], waiting], waiting=True))
     assert verdict.word == "partly so far"
     rows = "encoder RGN_1.0(0, σ_GN) 68.00 against RGN_1.0(-2, σ_GN) 60.00 (+8.00; the bound is"
-    assert verdict.grounds == (f"yes: {rows} +7.9)", f"no: {rows} +8.1)", "waits for RGN_1.0(1, σ_GN)")
+    paper = "; in the paper +0.00)"
+    assert verdict.grounds == (
+        f"yes: {rows} +7.9{paper}",
+        f"no: {rows} +8.1{paper}",
+        "waits for RGN_1.0(1, σ_GN)",
+    )
+    assert (verdict.rows, verdict.waits) == ((2, 3), 1)
+    assert verdict.summary() == "**partly so far**, 2 of 3 rows, against a row that lags"
     (alone,) = verdicts(_collected([waiting], waiting=True))
     assert (alone.word, alone.grounds) == ("not measured", ("waits for RGN_1.0(1, σ_GN)",))
 
@@ -203,7 +210,7 @@ def test_a_method_without_a_target_has_no_dash_for_its_theory() -> None:
 
 
 def test_correlation_is_pearsons() -> None:
-    from lpjepa.recipes.claims import _pearson
+    from lpjepa.recipes.claim_tests import _pearson
 
     x, y = [0.05, 0.2, 0.51], [60.0, 66.0, 68.0]
     assert _pearson(x, y) == pytest.approx(float(np.corrcoef(x, y)[0, 1]))

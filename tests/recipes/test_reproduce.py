@@ -20,6 +20,7 @@ from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
 from lpjepa.recipes.sweep import Stopped, _until, outstanding
 from lpjepa.recipes.values import number
+from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
 
 
@@ -37,7 +38,7 @@ def test_every_recipe_renders(tiny, name: str, tmp_path: Path, monkeypatch) -> N
     assert collected.found == collected.wanted
     page, *others = render(collected, tiny.places, tmp_path)
     text = page.read_text(encoding="utf-8")
-    assert recipe.title in text
+    assert typeset(recipe.title) in text
     assert "no results yet" not in text
     if recipe.kind == "table":
         assert others[0].read_text(encoding="utf-8").count(r" \\") >= 2
@@ -326,9 +327,9 @@ def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path,
     assert "**partly**" in page
     assert "yes: encoder 50.00 for 47.7 or more; no: projector 39.00 for 40.3 or more" in page
     assert "0 hold, 1 hold partly, 0 do not hold" in page
-    assert "lpjepa reproduce cifar100 --scale small" in page.split("## Not run yet")[1]
+    assert "lpjepa reproduce cifar100 --scale small" in page.split("## Waiting for trainings")[1]
     headings = {line.lstrip("# ") for line in page.splitlines() if line.startswith("#")}
-    anchors = {results._anchor(heading) for heading in headings}
+    anchors = {results.anchor(heading) for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors, "links of the contents lead somewhere"
     assert (tmp_path / "docs" / "results" / "densities.png").is_file()
     for link in re.findall(r"\]\((results/[^)]+)\)", page):
@@ -380,7 +381,7 @@ def test_documentation_of_partial_results_and_of_two_lengths(tmp_path: Path, mon
         "rows with one seed so far). **The paper's scale:** CIFAR-100, ResNet-18, 1000 epochs, batch 256"
     ) in page
     assert "24 of 24 trainings" in page
-    waiting = page.split("## Not run yet")[1]
+    waiting = page.split("## Waiting for trainings")[1]
     assert "reproduce nhsic" in waiting, "its trainings are there, its measures are not"
     assert "reproduce vit" in waiting, "one training of another length is no table"
 

@@ -12,9 +12,11 @@ from lpjepa.recipes.chapters import CHAPTERS
 from lpjepa.recipes.claims import Verdict, verdicts
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.gap import l0_answers, opening_epoch
-from lpjepa.recipes.results import lengths, seed_spread
-from lpjepa.recipes.setting import provenance, setting
+from lpjepa.recipes.overview import overview, seed_spread
+from lpjepa.recipes.results import lengths, says_something
+from lpjepa.recipes.setting import provenance, setting, untrained
 from lpjepa.recipes.store import _kept
+from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
 
 
@@ -69,6 +71,8 @@ def test_another_seed_stands_in_and_is_not_counted(tmp_path: Path) -> None:
     _put(store, config_of(case, "small", 5), l0=0.51)
     found = collect(recipe, "small", store)
     assert (found.found, found.entries[0].mean("l0")) == (1, 0.51), "its own seed takes the place"
+    assert lengths(recipe, "small", store) == [], "one row shows nothing"
+    _put(store, config_of(recipe.cases("small")[1], "small", 6), l0=0.05)
     assert len(lengths(recipe, "small", store)) == 1
 
 
@@ -144,17 +148,17 @@ def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
         if len(cells := line.split("|")) > 3
     }
     assert rows["plain loss"] == ["3 of 9", "0.0500", "", "", "the gap"]
-    assert rows["calibrated"] == ["3 of 5", "0.0050", "-0.40", "-0.40", "yes, at no loss"]
-    assert rows["axes weight 0.1"][-1] == "yes, at a loss"
+    assert rows["calibrated"] == ["3 of 5", "0.0050", "-0.40", "-0.40", "so far, at no loss"]
+    assert rows["axes weight 0.1"][-1] == "so far, at a loss"
     assert rows["axes weight 0.3"][-1] == "no"
     assert rows["32768 slices"] == ["0 of 2", "", "", "", "waits"]
-    assert "plain loss: calibrated. Changes" in "\n".join(lines)
+    assert "plain loss: calibrated (3 of 5 μ). Changes" in "\n".join(lines)
 
 
 def test_a_cost_is_not_known_before_the_plain_loss_is(tmp_path: Path) -> None:
     found = _search(tmp_path, {("calibrated", 0.0): (0.505, 0.5)})
     text = l0_answers({"exact-sparsity": found})
-    assert "| yes, its cost not known |" in text
+    assert "| so far, its cost not known |" in text
     assert "no setting so far" in text
 
 
@@ -167,8 +171,7 @@ def test_the_gap_beside_the_papers_and_when_it_opens(tmp_path: Path) -> None:
             _put(store, job.config, l0)
     text = l0_answers({"cifar100": collect(catalog()["cifar100"], "small", store)})
     assert (
-        "At 100 epochs 3 of 4 rows lie more than 0.01 above the target and 1 below it (-0.120 to +0.120)"
-        in text
+        "At 100 epochs 3 of 4 rows lie more than 0.01 above the target and 1 as far below it (-0.120" in text
     )
     assert "differ by +0.019 to +0.236; ours have the sign of theirs in 3 of 4." in text
     assert "| RGN_0.5(0, σ_GN) | 100 | 0.500 | 0.380 | -0.120 | 0.573 | +0.073 |" in text
@@ -176,6 +179,7 @@ def test_the_gap_beside_the_papers_and_when_it_opens(tmp_path: Path) -> None:
         "| RGN_1.0(0, σ_GN) | 100 | 5 | 0.500 | 0.490 | 0.490 | 0.490 | 0.490 | 0.515 | 0.530 | 75 |" in text
     )
     assert text.count("| never |") == 1
+    assert "(1 since the first measurement, 2 since epoch 75); 1 do not" in text, "mu = -2 falls from 0.49"
     assert "Waits for trainings of `exact-sparsity`" in text
 
 
@@ -196,9 +200,122 @@ def test_changes_wait_for_rows_of_the_same_seed(tmp_path: Path) -> None:
     assert cost().word == "not measured", "another seed is no reference"
     _put(store, config_of(plain, "small", 5, length))
     assert cost().word == "holds so far"
-    assert "plain loss" in cost().grounds[-1]
+    assert cost().grounds[-1] == "waits for 4 trainings", "the plain loss at four mu"
     assert "not known" in l0_answers({"exact-sparsity": collect(recipe, "small", store)})
     for mu in (-3, -2, -1, 1):
         config = config_of(cases["plain loss", mu], "small", 5, length)
         _put(store, config)
     assert cost().word == "holds"
+
+
+def test_a_recipe_has_a_section_once_it_shows_something(tmp_path: Path) -> None:
+    """One row of a table or line of a figure shows nothing, two do; or a claim that can be judged."""
+
+    def found(name: str, *conditions: dict[str, Any]) -> Collected:
+        recipe, store = catalog()[name], Store(tmp_path, "small")
+        for case in recipe.cases("small"):
+            if any(all(case[key] == value for key, value in wanted.items()) for wanted in conditions):
+                _put(store, config_of(case, "small", 5, recipe.epochs_at("small")))
+        return collect(recipe, "small", store)
+
+    assert not says_something(found("pareto", {"p": 0.5})), "a line, and not that of the claim"
+    assert not says_something(found("batch-size", {"train.batch_size": 256}))
+    assert verdicts(found("batch-size"))[0].summary() == "waits for 3 trainings", "24, 128 and 512"
+    assert says_something(found("batch-size", {"train.batch_size": 32}))
+    assert says_something(found("pareto", {"p": 1.0}))
+    assert not says_something(found("necessity", {"method": "rgn"})), "four rows of one line"
+    assert says_something(found("necessity", {"method": "lpjepa", "mu": 1}))
+    assert not says_something(found("exact-sparsity-preset", {"base": "cifar100"})), "the plain loss alone"
+
+
+def test_a_verdict_on_one_seed_of_two_holds_so_far(tmp_path: Path) -> None:
+    recipe, store = catalog()["cifar100"], Store(tmp_path, "small")
+    dense = lambda: next(
+        v for v in verdicts(collect(recipe, "small", store)) if v.claim.startswith("Without rectification")
+    )
+    for seed, word in ((6, "holds so far"), (5, "holds")):
+        for case in recipe.cases("small"):
+            if case["method"] in ("lejepa", "vicreg", "simclr"):
+                _put(store, config_of(case, "small", seed), l0=1.0)
+        assert dense().word == word
+    assert dense().summary() == "**holds**"
+
+
+def test_a_claim_that_holds_by_far_more_than_in_the_paper_says_so(tmp_path: Path) -> None:
+    """The paper's projectors: 62.22 at mu = 0 and 62.69 of LeJEPA, -0.47, so that +4.53 is the limit."""
+    recipe = catalog()["cifar100"]
+    for lejepa, lags in ((0.455, False), (0.4545, True)):
+        store = Store(tmp_path / str(lejepa), "small")
+        for case in recipe.cases("small"):
+            of_lejepa = case["method"] == "lejepa"
+            if of_lejepa or (case["p"], case["mu"]) == (1.0, 0):
+                for seed in (5, 6):
+                    _put(store, config_of(case, "small", seed), accuracy=lejepa if of_lejepa else 0.5)
+        table = collect(recipe, "small", store)
+        (verdict,) = (v for v in verdicts(table) if "as accurate as LeJEPA" in v.claim)
+        assert (verdict.word, verdict.lags) == ("holds", lags)
+        assert "in the paper +0.32)" in verdict.grounds[0]
+        assert "in the paper -0.47)" in verdict.grounds[1], "the projector's"
+        assert ("*Against a row that lags*" in overview({"cifar100": [table]}, {}, 0)) is lags
+
+
+def test_rows_without_values_of_the_paper_have_those_of_its_table(tmp_path: Path) -> None:
+    """The study compares mu = -2 with LeJEPA as the table has them: 64.75 and 65.65."""
+    recipe, store = catalog()["accuracy-sparsity"], Store(tmp_path, "small")
+    for case in recipe.cases("small"):
+        _put(store, config_of(case, "small", 5))
+    (verdict,) = verdicts(collect(recipe, "small", store))
+    assert "in the paper -0.90)" in verdict.grounds[0]
+
+
+def test_what_has_not_been_trained_is_named(tmp_path: Path) -> None:
+    recipe, store = catalog()["pareto"], Store(tmp_path, "small")
+    assert untrained(collect(recipe, "small", store)) == ""
+    for case in recipe.cases("small"):
+        if case["p"] == 1.0 or (case["p"], case["mu"]) == (2.0, 0):
+            _put(store, config_of(case, "small", 5, recipe.epochs_at("small")))
+    found = untrained(collect(recipe, "small", store))
+    assert found == "**Not trained yet:** p = 0.5. **In part:** p = 2.0 (1 of 9)."
+
+
+@pytest.mark.parametrize(
+    ("plain", "shown"),
+    [
+        ("1 - l0 at mu = -2", "1 - ℓ0 at μ = -2"),
+        ("sigma = sigma_GN (l1)", "σ = σ_GN (ℓ1)"),
+        ("`l0-gap`, l0-gap and `mu`", "`l0-gap`, l0-gap and `mu`"),
+        ("simulation of multiples, cifar100", "simulation of multiples, cifar100"),
+    ],
+)
+def test_symbols_stand_for_their_names(plain: str, shown: str) -> None:
+    assert typeset(plain) == shown
+
+
+def test_theory_and_the_paper_stand_beside_lines_with_results_only(tmp_path: Path) -> None:
+    from matplotlib.colors import to_hex
+
+    from lpjepa.recipes.plots import draw
+    from lpjepa.report.figures.style import theme
+
+    recipe, store = catalog()["controllable-sparsity"], Store(tmp_path, "small")
+
+    def panel(*wanted: float) -> Any:
+        for case in recipe.cases("small"):
+            if case.group == "ResNet" and case["p"] in wanted:
+                _put(store, config_of(case, "small", 5, recipe.epochs_at("small")))
+        return draw(collect(recipe, "small", store), None).axes[0]
+
+    dashed = lambda axes: sum(line.get_label() == "_theory" for line in axes.lines)
+    of_paper = lambda axes: [
+        to_hex(line.get_markeredgecolor()) for line in axes.lines if line.get_marker() == "D"
+    ]
+    empty = panel()
+    assert not empty.lines
+    assert [text.get_text() for text in empty.texts] == ["no results yet"]
+    one = panel(1.0)
+    assert dashed(one) == 1
+    ink = to_hex(theme().ink)
+    line = next(line for line in one.lines if line.get_label() == "p = 1.0")
+    coloured = [colour for colour in of_paper(one) if colour != ink]
+    assert coloured == 2 * [to_hex(line.get_color())], "the paper's rows with p = 1: mu = 0 and -2"
+    assert dashed(panel(1.0, 2.0)) == 2

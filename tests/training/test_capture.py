@@ -57,6 +57,19 @@ def test_probes_learn_beside_as_they_do_in_turn(tmp_path, optim, accumulate):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_thresholds_follow_in_replays_as_they_do_in_turn(tmp_path, start):
+    changes = {"model": {"activation": "calibrated"}, "target": {"active": 0.05}}
+    changes["train"] = {"calibrate_from": start}
+    found = curves(tmp_path, 4, changes, compiled=True, name="l0")
+    torch.testing.assert_close(*found, rtol=5e-2, atol=3e-3)
+    first = int(start * len(found[0]))
+    for shares in found:  # a plain rectifier before; the first batch of it has the share that is asked for
+        assert not first or shares[first - 1] > 0.1
+        assert shares[first] == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("method", ["lpjepa", "lejepa", "vicreg", "nvicreg", "simclr", "ncl"])
 def test_every_method_is_captured(tmp_path, method):
     found = curves(tmp_path, 1, {"loss": {"method": method}})

@@ -8,7 +8,7 @@ import yaml
 from lpjepa.training import Config, ConfigError, load_config, preset, preset_names
 from lpjepa.training._typed import coerce, flat, to_dict
 from lpjepa.training.config import activation_of, differing_keys, identity, target_is_rectified
-from lpjepa.training.layers import parse_flags
+from lpjepa.training.layers import parse_flags, replace
 
 
 def test_layers_override_in_order(tmp_path):
@@ -138,6 +138,13 @@ def test_every_field_is_described_and_flat_keys_are_unique():
     assert keys["train.epochs"] == Config().train.epochs
     for group in dataclasses.fields(Config):
         assert type(getattr(Config(), group.name)).__doc__
+
+
+def test_a_later_key_counts_only_where_it_is_used():
+    """Or folders and results of earlier versions would no longer be found."""
+    config = preset("cifar100")
+    assert identity(config) == "c3e12aa1"
+    assert identity(replace(config, {"train": {"calibrate_from": 0.5}})) != identity(config)
 
 
 def test_identity_ignores_where_and_how_fast():

@@ -19,18 +19,21 @@ class CalibratedReLU(nn.Module):
     instead of learned: no gradient passes through τ, and a feature that has died is brought back. In
     evaluation τ stays as it is. In many processes τ follows the mean of their quantiles.
 
-    `active` (ρ) is a buffer that training sets to the target's active probability.
+    `active` (ρ) is a buffer that training sets to the target's active probability, and `after` one that it
+    sets to the number of batches for which τ stays 0: a plain ReLU until then.
     """
 
     threshold: Tensor
     active: Tensor
     batches: Tensor
+    after: Tensor
 
     def __init__(self, dim: int, active: float = 0.5) -> None:
         super().__init__()
         self.register_buffer("threshold", torch.zeros(dim))
         self.register_buffer("active", torch.tensor(float(active)))
         self.register_buffer("batches", torch.zeros(()))
+        self.register_buffer("after", torch.zeros(()), persistent=False)  # a matter of the training
 
     def forward(self, u_ND: Tensor) -> Tensor:
         if self.training:
@@ -51,7 +54,8 @@ class CalibratedReLU(nn.Module):
         if ranks > 1:
             quantile_D = sum_over_ranks(quantile_D) / ranks
         self.batches += 1
-        rate = (1 / self.batches).clamp(min=1 / MEMORY)
+        followed = (self.batches - self.after).clamp(min=0)
+        rate = (1 / followed.clamp(min=1)).clamp(min=1 / MEMORY) * (followed > 0)
         self.threshold.lerp_(quantile_D, rate)
 
     def extra_repr(self) -> str:

@@ -22,7 +22,7 @@ CHAPTERS = (
         "Accuracies are those of online probes, trained on the augmented views beside the encoder without "
         "changing it, as the authors' code reports them; the paper does not say which its table has. A "
         "*frozen probe* is fitted to the end on the features of the finished encoder.",
-        ("cifar100-mark", "cifar100", "cifar100-long", "accuracy-sparsity"),
+        ("cifar100-mark", "cifar100", "cifar100-long", "accuracy-sparsity", "learning-rates"),
     ),
     Chapter(
         GAP,

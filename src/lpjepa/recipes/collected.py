@@ -6,7 +6,7 @@ its own is there; such a result counts as none of those that the recipe wants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,32 @@ class Collected:
     def where(self, condition: Mapping[str, Any] | None) -> list[Entry]:
         """The entries whose fields are as stated; a field stated as null must not be set."""
         return [entry for entry in self.entries if matches(entry.case, condition or {})]
+
+    def series(
+        self, fields: Sequence[str], condition: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Entry]]:
+        """Entries by the values of some fields, such as `p = 1.0`, in the order of the rows."""
+        grouped: dict[str, list[Entry]] = {}
+        for entry in self.where(condition):
+            words = [
+                str(entry.case.group) if key == "group" else f"{SHORT.get(key, key)} = {entry.case[key]}"
+                for key in fields
+            ]
+            label = ", ".join(words).replace("σ = rgn", "σ_RGN").replace("σ = gn", "σ_GN")
+            grouped.setdefault(label, []).append(entry)
+        return grouped
+
+    def lines(self) -> dict[str, list[Entry]]:
+        """The rows of each line of a figure or group of a table; a row without a group is its own."""
+        found: dict[str, list[Entry]] = {}
+        for panel in self.recipe.panels or ({"series": ["group"]},):
+            fields = ["group"] if "lines" in panel else panel.get("series", ())
+            for label, entries in self.series(fields, panel.get("where")).items():
+                for entry in entries if fields else ():
+                    rows = found.setdefault(label or entry.case.label, [])
+                    if all(row is not entry for row in rows):  # several panels show it
+                        rows.append(entry)
+        return found
 
     def results(self) -> list[Result]:
         return [result for entry in self.entries for result in entry.results]

@@ -34,12 +34,23 @@ def _same_gap(collected: Sequence[Collected]) -> str:
     lines: list[list[str]] = []
     ours: dict[int, list[float]] = {}
     both: list[tuple[float, float]] = []
+    seen: list[dict[str, Any]] = []  # probes change no features: rows that differ in their rate are one
     for of_recipe in collected:
         for entry in _targeted(of_recipe):
+            features = {key: value for key, value in entry.case.values.items() if key != "optim.probe_lr"}
+            if features in seen:
+                continue
+            seen.append(features)
             target, epochs = _mean(entry, "l0_theory"), _epochs(entry)
             gap = _mean(entry, "l0") - target
             ours.setdefault(epochs, []).append(gap)
-            cells = [entry.case.label, str(epochs), f"{target:.3f}", f"{target + gap:.3f}", f"{gap:+.3f}"]
+            cells = [
+                of_recipe.name(entry),
+                str(epochs),
+                f"{target:.3f}",
+                f"{target + gap:.3f}",
+                f"{gap:+.3f}",
+            ]
             paper = number(of_recipe.recipe.published(entry.case, "l0"))
             if paper is None or of_recipe.recipe.beside != "paper":
                 lines.append([*cells, "", ""])
@@ -54,8 +65,13 @@ def _same_gap(collected: Sequence[Collected]) -> str:
         if len(gaps) == 1:
             text += f"At {epochs} epochs the one row differs from the target by {gaps[0]:+.3f}. "
             continue
+        if not above + below:
+            text += (
+                f"At {epochs} epochs {len(gaps)} of {len(gaps)} rows lie within {CLOSED:g} of the target. "
+            )
+            continue
         text += f"At {epochs} epochs {above} of {len(gaps)} rows lie more than {CLOSED:g} above the target "
-        text += f"and {below} below it ({min(gaps):+.3f} to {max(gaps):+.3f}). "
+        text += f"and {below} as far below it ({min(gaps):+.3f} to {max(gaps):+.3f}). "
     if both:
         low, high = min(paper for _, paper in both), max(paper for _, paper in both)
         same = sum(gap * paper > 0 for gap, paper in both)
@@ -75,21 +91,28 @@ def _opening(collected: Sequence[Collected]) -> str:
                     curves.setdefault(result["identity"], (of_recipe, entry, result))
     if not curves:
         return WAITS.format("`l0-gap`")
-    lines, opened = [], []
+    lines, late, never, first = [], [], 0, 0
     for of_recipe, entry, result in curves.values():
         epochs, l0 = result["curves"]["epoch"], result["curves"]["l0"]
         target = _mean(entry, "l0_theory")
         crossed = opening_epoch(epochs, l0, target)
-        opened.append(crossed)
+        if crossed is None:
+            never, word = never + 1, "never"
+        elif crossed == epochs[0]:
+            first, word = first + 1, f"{crossed:g}, the first"
+        else:
+            late.append(crossed)
+            word = f"{crossed:g}"
         group = f", {entry.case.group}" if of_recipe.recipe.name == "l0-gap" else ""
         cells = [f"{entry.case.label}{group}", str(_epochs(entry)), str(result["seed"]), f"{target:.3f}"]
         cells += [f"{_at(epochs, l0, share):.3f}" for share in SHARES]
-        lines.append([*cells, "never" if crossed is None else f"{crossed:g}"])
-    never = sum(epoch is None for epoch in opened)
-    known = [epoch for epoch in opened if epoch is not None]
-    text = f"Of {len(opened)} trainings {len(known)} end more than {CLOSED:g} above the target"
-    if known:
-        text += f", from epoch {min(known):g} at the earliest and {max(known):g} at the latest on"
+        lines.append([*cells, word])
+    text = f"Of {len(lines)} trainings {first + len(late)} end more than {CLOSED:g} above the target"
+    since = [f"{first} since the first measurement"] * bool(first)
+    if late:
+        span = f"{min(late):g}" if min(late) == max(late) else f"{min(late):g} to {max(late):g}"
+        since.append(f"{len(late)} since epoch {span}")
+    text += f" ({', '.join(since)})" if since else ""
     text += f"; {never} do not." if never else "."
     header = ["training", "epochs", "seed", "target", *(f"ℓ0 at {share:.0%}" for share in SHARES)]
     return f"{text}\n\n" + _table([*header, f"above by {CLOSED:g} from epoch"], lines)
@@ -126,16 +149,19 @@ def _closing(collected: Collected | None) -> str:
         gap = max(abs(_mean(entry, "l0") - _mean(entry, "l0_theory")) for entry in trained)
         changes = [_worst(collected, trained, column) for column in ("encoder", "projector")]
         word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
+        share = f"{len(trained)} of {len(entries)}"
         if word == NO_LOSS:
-            good.append(group)
+            good.append(group if len(trained) == len(entries) else f"{group} ({share} μ)")
+        if len(trained) < len(entries):
+            word = word.replace("yes", "so far")
         cells = ["" if change is None else f"{change:+.2f}" for change in changes]
-        lines.append([group, f"{len(trained)} of {len(entries)}", f"{gap:.4f}", *cells, word])
+        lines.append([group, share, f"{gap:.4f}", *cells, word])
     text = (
-        f"Within {CLOSED:g} of the target at every mu trained, at most {LOSS:g} points below the plain loss: "
+        f"Within {CLOSED:g} of the target at every μ trained, at most {LOSS:g} points below the plain loss: "
         + (", ".join(good) if good else "no setting so far" if collected.found < collected.wanted else "none")
-        + ". Changes are the worst over mu, from the plain loss at the same mu and seed."
+        + ". Changes are the worst over μ, from the plain loss at the same μ and seed."
     )
-    header = ["setting", "mu trained", "largest gap", "encoder", "projector", f"closes it ({CLOSED:g})"]
+    header = ["setting", "μ trained", "largest gap", "encoder", "projector", f"closes it ({CLOSED:g})"]
     return f"{text}\n\n" + _table(header, lines)
 
 

@@ -12,7 +12,8 @@ from lpjepa.recipes import tables
 from lpjepa.recipes.claims import Verdict, verdicts
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.places import Places
-from lpjepa.recipes.setting import provenance, setting
+from lpjepa.recipes.setting import provenance, setting, untrained
+from lpjepa.recipes.wording import typeset
 
 
 def render(collected: Collected, places: Places, folder: Path) -> list[Path]:
@@ -29,24 +30,26 @@ def render(collected: Collected, places: Places, folder: Path) -> list[Path]:
     else:
         paths += save(lambda: draw(collected, places), folder, recipe.name)
     page = folder / f"{recipe.name}.md"
-    page.write_text(f"# {recipe.title}\n\n{section(collected, f'{recipe.name}.png')}", encoding="utf-8")
+    page.write_text(
+        f"# {typeset(recipe.title)}\n\n{section(collected, f'{recipe.name}.png')}", encoding="utf-8"
+    )
     return [page, *paths]
 
 
 def section(collected: Collected, picture: str, spread: Mapping[str, float] | None = None) -> str:
     """Caption, both settings, table or picture, values of the paper's text, verdicts, where it comes from."""
     recipe = collected.recipe
-    parts = [recipe.caption.strip()]
+    parts = [typeset(recipe.caption.strip())]
     if recipe.label:
         parts[0] += f" (The paper's `{recipe.label[0]}`.)"
     if recipe.trains:
-        parts.append(setting(collected))
+        parts.append(f"{setting(collected)} {untrained(collected)}".strip())
     if note := recipe.notes.get(collected.scale):
         parts[-1] = f"{parts[-1]} {note.strip()}".strip()
     if recipe.kind == "table":
         parts.append(tables.markdown(collected).strip())
     else:
-        parts.append(f"![{recipe.title}]({picture})")
+        parts.append(f"![{typeset(recipe.title)}]({picture})")
         if recipe.trains and any(panel["plot"] == "bars" for panel in recipe.panels):
             parts.append(_figure_values(collected))
     if recipe.reported:
@@ -63,8 +66,8 @@ def section(collected: Collected, picture: str, spread: Mapping[str, float] | No
 def verdict_table(found: list[Verdict]) -> str:
     lines = ["| claim | verdict | found |", "| --- | --- | --- |"]
     for verdict in found:
-        grounds = "; ".join(verdict.grounds).replace("|", "\\|")
-        lines.append(f"| {verdict.claim} | **{verdict.word}** | {grounds} |")
+        grounds = typeset("; ".join(verdict.grounds).replace("|", "\\|"))
+        lines.append(f"| {typeset(verdict.claim)} | **{verdict.word}** | {grounds} |")
     return "\n".join(lines)
 
 

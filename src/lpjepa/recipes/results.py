@@ -11,17 +11,17 @@ from lpjepa.recipes.chapters import CHAPTERS, GAP
 from lpjepa.recipes.claims import verdicts
 from lpjepa.recipes.collected import Collected, collect
 from lpjepa.recipes.gap import l0_answers
+from lpjepa.recipes.overview import anchor, overview, seed_spread
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.render import section
 from lpjepa.recipes.store import Store
 from lpjepa.recipes.sweep import plan
-from lpjepa.recipes.values import measured
+from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
 
 DOCUMENTED = ("small", "paper")  # smoke proves that the machinery runs, nothing about the method
 NEEDED = {"*": "downstream data sets", "+": "images to look at"}  # besides trainings, by mark
 README_FIGURE = "accuracy-sparsity"  # the recipe that the README shows
-WORDS = ("holds", "partly", "does not hold", "not measured")
 Shown = dict[str, list[Collected]]
 INTRODUCTION = """# Results
 
@@ -33,8 +33,10 @@ not the number. Trainings of 1000 epochs are held to the paper's numbers. The pa
 where a figure of ours has points of the paper, they are rows of its tables.
 
 A claim *holds* when all of its tests do, for all rows that they are about; it holds *partly* when some do;
-*so far* says that rows are still to be trained, and *not measured* that none of its tests can be made yet. In
-a table a dash is a training that waits.
+*so far* says that trainings of these rows, or of their further seeds, are still to come, and *not measured*
+that none of its tests can be made yet. A recipe has a section once one of its claims can be judged or two of
+the things that it compares have results; those that wait are listed at the end. In a table a dash is a
+training that waits.
 """
 
 
@@ -51,7 +53,9 @@ def write_docs(places_of: dict[str, Places], folder: Path) -> Path:
         elif chosen := [c for s, store in stores.items() for c in lengths(recipe, s, store, planned[s])]:
             shown[recipe.name] = chosen
     spread = seed_spread(shown.get("cifar100", []))
-    parts = [INTRODUCTION, _contents(shown), "## Claims", _overview(shown, spread), _about_spread(spread)]
+    waiting = [recipe for recipe in catalog().values() if recipe.name not in shown]
+    claims = overview(shown, spread, elsewhere=sum(len(recipe.claims) for recipe in waiting))
+    parts = [INTRODUCTION, _contents(shown), "## Claims", claims]
     for chapter in CHAPTERS:
         names = [name for name in chapter.recipes if name in shown]
         asked = chapter.title == GAP and (names or "cifar100" in shown)
@@ -61,11 +65,12 @@ def write_docs(places_of: dict[str, Places], folder: Path) -> Path:
             parts.append(l0_answers(_fullest(shown)))
         for name in names:
             parts += _sections(shown[name], places_of, folder, spread)
-    parts.append(_waiting([recipe for recipe in catalog().values() if recipe.name not in shown]))
+    parts.append(_waiting(waiting, stores))
     path = folder / "results.md"
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(part.strip() for part in parts if part.strip())
     path.write_text(text + "\n", encoding="utf-8")
+    _remove_unshown(folder / "results", text)
     readme_figure(shown.get(README_FIGURE, []), folder / "figures")
     return path
 
@@ -75,7 +80,7 @@ def _sections(
 ) -> list[str]:
     """A recipe's heading and what there is of it, a part for each scale and length; pictures are written."""
     recipe = chosen[0].recipe
-    parts = [f"### {recipe.title}"]
+    parts = [f"### {typeset(recipe.title)}"]
     for place, collected in enumerate(chosen):
         name = recipe.name if not recipe.trains else f"{recipe.name}-{collected.scale}"
         if place and chosen[place - 1].scale == collected.scale:
@@ -97,20 +102,42 @@ def _draw(collected: Collected, places: Places | None, path: Path) -> None:
     path.write_bytes(render(lambda: draw(collected, places), LIGHT, "png", dpi=120))
 
 
+def _remove_unshown(folder: Path, page: str) -> None:
+    """Pictures of recipes that an earlier page had and this one has not."""
+    for picture in folder.glob("*.png"):
+        drawn = any(picture.stem == name or picture.stem.startswith(f"{name}-") for name in catalog())
+        if drawn and f"results/{picture.name}" not in page:
+            picture.unlink()
+
+
 def lengths(
     recipe: Recipe, scale: str, store: Store, planned: frozenset[str] = frozenset()
 ) -> list[Collected]:
     """What there is of a recipe at its own number of epochs, and at others where most of it is there.
 
-    What is there because recipes of that length want it (`planned`) is shown by them. Rows of other seeds
-    alone make a section only when they are a quarter of it.
+    What is there because recipes of that length want it (`planned`) is shown by them.
     """
     own = collect(recipe, scale, store)
     others = [collect(recipe, scale, store, epochs) for epochs in store.epochs()]
     kept = [
         c for c in others if 4 * c.found >= 3 * c.wanted and not c.identities() <= own.identities() | planned
     ]
-    return [own, *kept] if own.found or 4 * own.rows >= len(own.entries) else kept
+    return [own, *kept] if says_something(own) else kept
+
+
+def says_something(collected: Collected) -> bool:
+    """Whether a claim can be judged or there are results of two of the things that are compared.
+
+    These are the lines of a figure, the groups of a table that holds them against one of them, or the rows
+    of other tables and of what nothing is claimed about.
+    """
+    if any(verdict.known for verdict in verdicts(collected)):
+        return True
+    recipe = collected.recipe
+    lines = collected.lines().values() if recipe.kind == "figure" or recipe.against else ()
+    if lines and recipe.claims:
+        return sum(any(entry.results for entry in rows) for rows in lines) >= 2
+    return collected.rows >= min(2, len(collected.entries))
 
 
 def _fullest(shown: Shown) -> dict[str, Collected]:
@@ -140,86 +167,25 @@ def _contents(shown: Shown) -> str:
     lines = []
     for chapter in CHAPTERS:
         titles = [catalog()[name].title for name in chapter.recipes if name in shown]
-        links = [f"[{title}](#{_anchor(title)})" for title in titles]
+        links = [f"[{typeset(title)}](#{anchor(title)})" for title in titles]
         if links:
             lines.append(f"- **{chapter.title}**: {' · '.join(links)}")
     return "\n".join(lines)
 
 
-def _overview(shown: Shown, spread: Mapping[str, float]) -> str:
-    """All verdicts in one table, those that wait with what they wait for; and how many there are of each."""
-    rows, counts = [], dict.fromkeys(WORDS, 0)
-    for chapter in CHAPTERS:
-        for collected in (c for name in chapter.recipes for c in shown.get(name, ())):
-            recipe = collected.recipe
-            for verdict in verdicts(collected, spread):
-                counts[verdict.word.removesuffix(" so far")] += 1
-                word = f"**{verdict.word}**" + ", within the spread of seeds" * verdict.faint
-                if verdict.word == "not measured":
-                    word = "; ".join(verdict.grounds) or "waits"
-                where = f"[{recipe.name}](#{_anchor(recipe.title)}), {_length_in_words(collected)}"
-                rows.append(f"| {verdict.claim} | {where} | {word} |")
-    if not rows:
-        return "No training has been run yet."
-    waiting = sum(len(recipe.claims) for recipe in catalog().values() if recipe.name not in shown)
-    text = (
-        f"Of {sum(counts.values()) + waiting} claims {counts['holds']} hold, {counts['partly']} hold partly, "
-        f"{counts['does not hold']} do not hold, and {counts['not measured'] + waiting} cannot be judged yet"
-    )
-    text += f" ({waiting} of these in sections without results, listed at the end)." if waiting else "."
-    return "\n".join([text, "", "| claim | judged on | verdict |", "| --- | --- | --- |", *rows])
-
-
-def _length_in_words(collected: Collected) -> str:
-    epochs = " and ".join(map(str, collected.trained_epochs()))
-    scale = "" if collected.scale == "small" else f" ({collected.scale} scale)"
-    return f"{epochs} epochs{scale}"
-
-
-def seed_spread(tables: Sequence[Collected]) -> dict[str, float]:
-    """Standard deviation over seeds by column, pooled over rows of a table that have several."""
-    found = {}
-    for column in ("encoder", "projector"):
-        deviations = [
-            value[1]
-            for collected in tables[:1]
-            for entry in collected.entries
-            if (value := measured(column, entry.case, entry.results)) and value[1] is not None
-        ]
-        if len(deviations) >= 3:
-            found[column] = (sum(d * d for d in deviations) / len(deviations)) ** 0.5
-    return found
-
-
-def _about_spread(spread: Mapping[str, float]) -> str:
-    if not spread:
-        return (
-            "Most rows are single trainings. How far two seeds of one row differ is not known before rows of "
-            "the CIFAR-100 table have both: differences of a few tenths of a point are no evidence."
-        )
-    shown = " and ".join(f"{column} {value:.2f}" for column, value in spread.items())
-    return (
-        f"Seeds of one row of the CIFAR-100 table differ by a standard deviation of {shown} points (pooled "
-        "over its rows). A verdict is *within the spread of seeds* when a difference that it rests on lies "
-        "closer to its bound than two standard deviations of such a difference: other seeds could turn it."
-    )
-
-
-def _waiting(recipes: Sequence[Recipe]) -> str:
+def _waiting(recipes: Sequence[Recipe], stores: Mapping[str, Store]) -> str:
+    """The recipes without a section, with what there is of them at the first scale."""
     if not recipes:
         return ""
+    scale, store = next(iter(stores.items()))
     lines = ["| | trainings | claims | command |", "| --- | --- | --- | --- |"]
     for recipe in recipes:
-        count = len(recipe.cases("small")) * len(recipe.seeds_at("small"))
-        command = f"`lpjepa reproduce {recipe.name} --scale small`"
-        lines.append(f"| {recipe.title} | {count} | {len(recipe.claims)} | {command} |")
-    about = "Trainings are counted for each; many recipes share them."
-    return "\n".join(["## Not run yet", "", about, "", *lines])
-
-
-def _anchor(title: str) -> str:
-    kept = (c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-    return "".join(kept)
+        collected = collect(recipe, scale, store)
+        command = f"`lpjepa reproduce {recipe.name} --scale {scale}`"
+        share = f"{collected.found} of {collected.wanted}"
+        lines.append(f"| {typeset(recipe.title)} | {share} | {len(recipe.claims)} | {command} |")
+    about = "Too little has been trained for these to show anything. Many recipes share trainings."
+    return "\n".join(["## Waiting for trainings", "", about, "", *lines])
 
 
 def listing(places_of: dict[str, Places]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lpjepa.recipes.cases import config_of
@@ -81,7 +81,7 @@ def provenance(collected: Collected) -> str:
     parts = [
         text,
         f"{low if low == high else f'{low} to {high}'} minutes" + " each" * (len(results) > 1),
-        _every(f"{r['hardware']['device']}{_shared(r['hardware'])}" for r in results),
+        _devices([r["hardware"] for r in results]),
         "torch " + _every(r["versions"]["torch"] for r in results),
         "lpjepa " + _every(r["versions"]["lpjepa"] for r in results),
     ]
@@ -90,9 +90,31 @@ def provenance(collected: Collected) -> str:
     return f"*{'; '.join(parts)}.*"
 
 
-def _shared(hardware: Mapping[str, Any]) -> str:
-    at_once = hardware.get("trainings_at_once", 1)
-    return "" if at_once == 1 else f" ({at_once} trainings at once)"
+def untrained(collected: Collected) -> str:
+    """Which lines of a figure, or groups that a table leaves out, have no results, and which lines some."""
+    if not collected.rows:
+        return ""
+    figure, none, part = bool(collected.recipe.panels), [], []
+    for label, rows in collected.lines().items():
+        trained = sum(bool(entry.results) for entry in rows)
+        if not trained and (figure or not any(entry.case.paper for entry in rows)):
+            none.append(label)
+        elif figure and trained < len(rows):  # in a table they are dashes
+            part.append(f"{label} ({trained} of {len(rows)})")
+    parts = [f"**Not trained yet:** {'; '.join(none)}."] * bool(none)
+    return " ".join(parts + [f"**In part:** {'; '.join(part)}."] * bool(part))
+
+
+def _devices(hardware: Sequence[Mapping[str, Any]]) -> str:
+    """Each device, with how many trainings ran on it at once: `NVIDIA H200 (1 to 3 trainings at once)`."""
+    at_once: dict[str, set[int]] = {}
+    for one in hardware:
+        at_once.setdefault(one["device"], set()).add(one.get("trainings_at_once", 1))
+    ends = lambda counts: " to ".join(map(str, sorted({min(counts), max(counts)})))
+    return _every(
+        name + (f" ({ends(counts)} trainings at once)" if counts != {1} else "")
+        for name, counts in at_once.items()
+    )
 
 
 def _described(configs: Iterable[Mapping[str, Any]]) -> str:

@@ -2,7 +2,9 @@
 
 In each column of ours the best value is bold and, in LaTeX, the second underlined, as the paper does, once
 every row has one: the best of those trained so far says nothing. Sweeps over mu beside a plain loss have no
-best. A cell that waits for results is a dash; one without a meaning (the l0 of a target that is none), empty.
+best, and times only those of trainings that ran alone. A cell that waits for results is a dash; one without a
+meaning (the l0 of a target that is none), empty. A group with neither results nor values of the paper is left
+out once others have results.
 """
 
 from __future__ import annotations
@@ -80,7 +82,10 @@ def _rows(collected: Collected, latex: bool) -> list[list[str]]:
             header.append(_escaped(recipe.beside) if latex else recipe.beside)
             columns.append([cell.replace("±", "$\\pm$") if latex else cell for cell in paper])
     rows, group = [header], ""
+    filled = {entry.case.group for entry in collected.entries if entry.results or entry.case.paper}
     for position, entry in enumerate(collected.entries):
+        if filled and entry.case.group not in filled:
+            continue
         start = [entry.case.latex if latex else entry.case.label]
         if grouped:
             shown = entry.case.group if entry.case.group != group else ""
@@ -96,7 +101,8 @@ def _ours(collected: Collected, name: str, latex: bool) -> list[str]:
     digits = metric(name).digits
     meant = [not OF_TARGET.search(name) or entry.case["method"] in TARGETED for entry in entries]
     complete = all(value is not None for value, is_meant in zip(known, meant) if is_meant)
-    better = metric(name).better if complete and not recipe.against else 0
+    compared = complete and not recipe.against and (name != "minutes" or recipe.alone)
+    better = metric(name).better if compared else 0
     shown = [None if value is None else round(value[0], digits) for value in known]
     ranks = sorted({value for value in shown if value is not None}, reverse=better > 0)
     cells = []

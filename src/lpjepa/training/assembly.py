@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 
 from lpjepa._random import mix
 from lpjepa.data import Batches, EvalTransform, ImageSet, MissingSplit, Views, load_source
-from lpjepa.models import SparseModel, synchronise_batch_norm
+from lpjepa.models import CalibratedReLU, SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
 from lpjepa.training.config import Config, activation_of, target_is_rectified
@@ -212,6 +212,12 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
             f"optim.accumulate: {config.optim.accumulate} batches are asked for and an epoch has only "
             f"{loader.steps_per_epoch}"
         )
+    batches = config.train.epochs * (
+        loader.steps_per_epoch - loader.steps_per_epoch % config.optim.accumulate
+    )
+    for module in model.projector.modules():
+        if isinstance(module, CalibratedReLU):
+            module.after.fill_(int(config.train.calibrate_from * batches))
     batch = config.train.batch_size * world * config.optim.accumulate
     rates = [config.optim.lr, config.optim.probe_lr]
     if config.optim.scale_lr_by_batch:
@@ -273,6 +279,11 @@ def _check_combination(config: Config, world: int) -> None:
         raise ConfigError(
             "model.activation: calibrated takes its share of active features from a rectified target; use it "
             "with loss.method rectified_lpjepa"
+        )
+    if config.train.calibrate_from > 0 and activation_of(config) != "calibrated":
+        raise ConfigError(
+            f"train.calibrate_from: {config.train.calibrate_from} is of no use with model.activation "
+            f"{activation_of(config)}, which has no thresholds; use calibrated"
         )
     if config.views.num_views < 2:
         raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")

@@ -160,6 +160,8 @@ class TrainConfig:
     """Divide parameters among the processes with FSDP2 instead of copying them."""
     sync_bn: bool = True
     """BatchNorm over the batches of all processes."""
+    calibrate_from: float = 0.0
+    """Share of the training after which the thresholds of model.activation calibrated begin to follow."""
 
 
 @dataclass
@@ -200,6 +202,9 @@ FREE_KEYS = (
 )  # fmt: skip
 
 
+# Keys that came later, and the values at which they change nothing: trainings made before keep their identity.
+_LATER: dict[str, Any] = {"train.calibrate_from": 0.0}
+
 _POSITIVE = (
     "target.p", "target.scale", "train.epochs", "train.checkpoint_every", "optim.accumulate", "optim.lr",
     "optim.grad_clip", "loss.num_slices", "loss.temperature", "log.every", "log.monitor_every",
@@ -223,6 +228,7 @@ def check(config: Config) -> Config:
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
+        (("train.calibrate_from",), "a share from 0 to below 1", lambda value: 0 <= value < 1),
     ):
         for key in keys:
             value = values[key]
@@ -253,6 +259,9 @@ def differing_keys(ours: Config, theirs: Config) -> list[str]:
 def identity(config: Config) -> str:
     """Eight hexadecimal digits that two configs share when they are the same training."""
     kept = {key: value for key, value in flat(config).items() if key not in FREE_KEYS}
+    for key, value in _LATER.items():
+        if kept[key] == value:
+            del kept[key]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
 

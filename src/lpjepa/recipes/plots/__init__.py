@@ -33,6 +33,7 @@ WHOLE: dict[str, Callable[[Panel, Collected, Any], Figure]] = {
 # What a panel shows without a training; the others leave a panel empty until there are results.
 NEEDS_NOTHING = ("mathematics",)
 BELOW = 0.8  # inches of a legend below its panel
+LINE = 0.3  # of one in a line below all panels
 
 
 def draw(collected: Collected, places: Any) -> Figure:
@@ -56,6 +57,8 @@ def draw(collected: Collected, places: Any) -> Figure:
         axes.set_visible(False)
     if any(_below(axes) for axes in grid.ravel()):
         figure.set_figheight((3.3 + BELOW) * down)
+    elif figure.legends:
+        figure.set_figheight(3.3 * down + LINE)
     return figure
 
 

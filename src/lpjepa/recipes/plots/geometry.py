@@ -106,8 +106,15 @@ def active_counts(axes: Axes, panel: Panel) -> None:
         draws = target.sample((20_000, 8), generator=torch.Generator().manual_seed(3))
         share = torch.bincount((draws > 0).sum(1), minlength=9).double() / len(draws)
         places = (counts + 0.36 * (index - 0.5)).tolist()
-        label = f"μ = {mu:g}, samples"
-        axes.bar(places, share.tolist(), width=0.34, color=series_colour(index), alpha=0.5, label=label)
+        name = f"μ = {mu:g}".replace("-", "−")
+        axes.bar(
+            places,
+            share.tolist(),
+            width=0.34,
+            color=series_colour(index),
+            alpha=0.5,
+            label=f"{name}, samples",
+        )
         law = torch.distributions.Binomial(8, target.active_probability)
         axes.plot(
             counts,
@@ -115,7 +122,7 @@ def active_counts(axes: Axes, panel: Panel) -> None:
             color=series_colour(index),
             marker="o",
             markersize=3,
-            label="binomial",
+            label=f"{name}, binomial",
         )
     axes.set_xlabel("active coordinates")
     axes.set_ylabel("probability")

@@ -19,7 +19,8 @@ from lpjepa.report.figures.training import frontier
 Panel = Mapping[str, Any]
 THEORY: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.0}
 FINE = 121  # points of a theoretical curve
-CROWDED = 5  # lines in a legend that still finds room among the data
+CROWDED = 4  # lines in a legend that still finds room among the data
+DECADES = 3.0  # ends of an axis whose quotient is smaller have too few ticks on a logarithmic one
 PAPER_MARKERS = ("D", "p")  # hollow; one a table
 PAPER_TABLES = {"cifar100": "paper, CIFAR-100 (1000 epochs)", "vit": "paper, ViT on ImageNet-100"}
 ACCURACY = ("encoder_accuracy", "projector_accuracy")
@@ -28,32 +29,36 @@ ACCURACY = ("encoder_accuracy", "projector_accuracy")
 def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
     """`y` against `x`, a line for each value of the `series` fields; theory dashed, the paper hollow.
 
-    `names` is a field whose value stands beside each point.
+    `names` is a field whose value stands beside each point. Theory, frontier and the paper's points stand
+    beside lines of ours that have results, never by themselves.
     """
     x_name, y_name = panel["x"], panel["y"]
+    axes.set_xlabel(heading(x_name))
+    axes.set_ylabel(heading(y_name))
+    drawn: dict[int, list[Entry]] = {}
     for index, (label, entries) in enumerate(series_of(collected, panel).items()):
         points = sorted(
             (x, y) for e in entries for x, y in [(e.mean(x_name), e.mean(y_name))] if None not in (x, y)
         )
-        if points:
-            x, y = zip(*points)
-            style: dict[str, Any] = {
-                "color": series_colour(index),
-                "marker": series_marker(index),
-                "markersize": 5,
-            }
-            line = series_dash(index) if panel.get("lines", True) else "none"
-            axes.plot(x, y, linestyle=line, label=label, **style)
-        if panel.get("theory"):
-            _theory(axes, x_name, y_name, entries, series_colour(index))
+        if not points:
+            continue
+        drawn[index] = entries
+        x, y = zip(*points)
+        axes.plot(
+            x, y, linestyle=series_dash(index) if panel.get("lines", True) else "none", label=label,
+            color=series_colour(index), marker=series_marker(index), markersize=5,
+        )  # fmt: skip
         if field := panel.get("names"):
             _name_points(axes, x_name, y_name, field, entries, series_colour(index), index)
+    if not drawn:
+        return
     if panel.get("theory"):
-        axes.plot([], [], color=theme().muted, label="theory", **THEORY)
-    if panel.get("frontier"):
+        _theories(axes, x_name, y_name, drawn)
+    if panel.get("frontier") and len(drawn) > 1:
         _frontier(axes, x_name, y_name, collected, panel)
+    colours = {float(e[0].case["p"]): series_colour(i) for i, e in drawn.items()} if _by_p(panel) else {}
     for marker, name in zip(PAPER_MARKERS, panel.get("paper", ())):
-        _published(axes, x_name, y_name, panel, name, marker)
+        _published(axes, x_name, y_name, panel, name, marker, colours)
     if panel.get("logx"):
         axes.set_xscale("log", base=2 if x_name in FIELDS else 10)
         plain_log(axes.xaxis)
@@ -62,8 +67,6 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if panel.get("names"):
         axes.margins(x=0.1)  # for the names of the outermost points
-    axes.set_xlabel(heading(x_name))
-    axes.set_ylabel(heading(y_name))
     _legend(axes)
 
 
@@ -92,7 +95,8 @@ def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
         axes.axhline(wanted, color=theme().target, label="target", **THEORY)
         for table in panel.get("paper", ()):
             _published_ends(axes, name, panel, table)
-    if name not in ACCURACY and not panel.get("linear") and axes.has_data():
+    low, high = axes.get_ylim()
+    if name not in ACCURACY and not panel.get("linear") and axes.has_data() and high > DECADES * max(low, 0):
         axes.set_yscale("log")
         plain_log(axes.yaxis)
     axes.set_xlabel("share of the training" if panel.get("relative") else "epoch")
@@ -127,23 +131,31 @@ def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
 
 
 def series_of(collected: Collected, panel: Panel) -> dict[str, list[Entry]]:
-    """The panel's entries by the values of its `series` fields, in the order of the rows."""
-    grouped: dict[str, list[Entry]] = {}
-    for entry in collected.where(panel.get("where")):
-        words = []
-        for key in panel.get("series", ()):
-            value = entry.case.group if key == "group" else entry.case[key]
-            names = {"model.projector_dim": "D", "loss.num_slices": "N", "sigma": "σ"}
-            words.append(str(value) if key == "group" else f"{names.get(key, key)} = {value}")
-        grouped.setdefault(", ".join(words).replace("σ = rgn", "σ_RGN").replace("σ = gn", "σ_GN"), []).append(
-            entry
-        )
-    return grouped
+    """The panel's entries by the values of its `series` fields."""
+    return collected.series(panel.get("series", ()), panel.get("where"))
 
 
 def target_of(entry: Entry) -> RectifiedGeneralizedGaussian:
     mu, p, sigma = (entry.case[key] for key in ("mu", "p", "sigma"))
     return RectifiedGeneralizedGaussian.from_location(float(mu), float(p), sigma, dtype=torch.float64)
+
+
+def _by_p(panel: Panel) -> bool:
+    return list(panel.get("series", ())) == ["p"]
+
+
+def _theories(axes: Axes, x_name: str, y_name: str, drawn: Mapping[int, list[Entry]]) -> None:
+    """The theory of each line in its colour, or one for all where they have one target at each mu."""
+    targets = {(entry.case["p"], entry.case["sigma"]) for entries in drawn.values() for entry in entries}
+    if len(targets) == 1:
+        _theory(
+            axes, x_name, y_name, [entry for entries in drawn.values() for entry in entries], theme().target
+        )
+        axes.plot([], [], color=theme().target, label="theory", **THEORY)
+        return
+    for index, entries in drawn.items():
+        _theory(axes, x_name, y_name, entries, series_colour(index))
+    axes.plot([], [], color=theme().muted, label="theory", **THEORY)
 
 
 def _theory(axes: Axes, x_name: str, y_name: str, entries: list[Entry], colour: str) -> None:
@@ -190,21 +202,29 @@ def _frontier(axes: Axes, x_name: str, y_name: str, collected: Collected, panel:
     )  # fmt: skip
 
 
-def _published(axes: Axes, x_name: str, y_name: str, panel: Panel, name: str, marker: str) -> None:
-    """Rows of one of the paper's tables in the panel's quantities, those with the same kind of target."""
+def _published(
+    axes: Axes, x_name: str, y_name: str, panel: Panel, name: str, marker: str, colours: Mapping[float, str]
+) -> None:
+    """Rows of one of the paper's tables in the panel's quantities, those with the same kind of target.
+
+    `colours` are those of lines of ours by p; where we have none of a row's p it is black.
+    """
     recipe = catalog()[name]
-    points = []
+    shown = False
     for case in _targeted(recipe, panel):
         read = lambda what, case=case: (
             case[what] if what in ("mu", "p") else _paper_number(recipe, case, what)
         )
         x, y = read(x_name), read(y_name)
         if x is not None and y is not None:
-            points.append((x, y))
-    if points:
-        x, y = zip(*points)
+            axes.plot(
+                [x], [y], linestyle="none", marker=marker, markersize=6, markerfacecolor="none",
+                markeredgecolor=colours.get(float(case["p"]), theme().ink), label="_",
+            )  # fmt: skip
+            shown = True
+    if shown:
         axes.plot(
-            x, y, linestyle="none", marker=marker, markersize=6, markerfacecolor="none",
+            [], [], linestyle="none", marker=marker, markersize=6, markerfacecolor="none",
             markeredgecolor=theme().ink, label=PAPER_TABLES[name],
         )  # fmt: skip
 

@@ -139,7 +139,8 @@ def bisection(axes: Axes, panel: Panel) -> None:
         errors = np.maximum(bisection_errors(p, mu), 1e-16)
         axes.plot(
             range(1, len(errors) + 1), errors, color=series_colour(index), linestyle=series_dash(index),
-            marker=series_marker(index), markersize=3, markevery=5, label=f"p = {p:g}, μ = {mu:g}",
+            marker=series_marker(index), markersize=3, markevery=5,
+            label=f"p = {p:g}, μ = {mu:g}".replace("-", "−"),
         )  # fmt: skip
     axes.axhline(1e-10, color=theme().muted, linestyle=(0, (1, 1.5)), label="1e-10")
     axes.set_yscale("log")

@@ -36,7 +36,8 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
             for entry, at, value in zip(entries, x, y):
                 _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value, entry.case["mu"])
     baselines = [entry for entry in collected.entries if entry.case.group not in panel["lines"]]
-    for index, (entry, at, value, deviation) in enumerate(_measured(baselines, name), len(panel["lines"])):
+    for entry, at, value, deviation in _measured(baselines, name):
+        index = len(panel["lines"]) + baselines.index(entry)  # its colour, whichever others wait
         axes.errorbar(
             [at], [value], yerr=_bars([deviation]), linestyle="none", color=series_colour(index), capsize=2,
             marker=series_marker(index), markersize=6.5, elinewidth=1.0, label=entry.case.label, zorder=2,
@@ -44,16 +45,19 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
     if not axes.has_data():
         return
     axes.set_xscale("log")
-    axes.set_xticks(SHARES, [f"{100 * share:g} %" for share in SHARES])
-    axes.minorticks_off()
     low, high = axes.get_xlim()
+    low = 0.7 * low
+    ticks = [share for share in SHARES if low <= share <= high]  # others would widen the axis
+    axes.set_xticks(ticks, [f"{100 * share:g} %" for share in ticks])
+    axes.minorticks_off()
     axes.set_xlim(1.5 * high, low)  # room for the first name
     axes.margins(y=0.12)
     axes.set_xlabel("active features (ℓ0), sparser to the right")
     axes.set_ylabel("online probe accuracy (%)")
     axes.set_title(described(collected), loc="right", fontsize=7.5, fontweight="normal", color=theme().muted)
-    if panel.get("legend", True):
-        axes.legend(loc="lower left", fontsize=7.5)
+    if panel.get("legend", True):  # of both panels, below them: no corner of a panel is sure to be empty
+        handles, labels = axes.get_legend_handles_labels()
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
 
 
 def _bars(deviations: Sequence[float | None]) -> list[float] | None:
