@@ -202,7 +202,7 @@ FREE_KEYS = (
 )  # fmt: skip
 
 
-# Keys that came later, and the values at which they change nothing: trainings made before keep their identity.
+# Keys that came later, and values at which they change nothing: trainings from before keep their identity.
 _LATER: dict[str, Any] = {"train.calibrate_from": 0.0}
 
 _POSITIVE = (
