@@ -214,7 +214,13 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
     assert all(line.startswith("done: ") for line in heard)
 
 
-def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    def fail(job, *_) -> None:
+        raise RuntimeError(f"out of memory in {job.label}")
+
+    monkeypatch.setattr(one_run, "finish_job", fail)
     places = Places(tmp_path / "work", tmp_path / "results", tmp_path / "nowhere", "small")
     jobs = plan([catalog()["cifar100-mark"]], "small")
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
@@ -224,6 +230,16 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path) -> 
         trace = places.run_folder(job.config) / "failure.txt"
         assert str(trace) in message
         assert "Traceback" in trace.read_text()
+
+
+def test_images_that_are_not_there_are_asked_for_once(tmp_path: Path) -> None:
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path / "nowhere", "small")
+    jobs = plan([catalog()["cifar100-mark"]], "small")
+    summary = sweep(jobs, places, device="cpu", say=lambda line: None)
+    (message,) = summary.messages
+    assert re.search(r"cifar100 is not in .*nowhere; get it from .* and put it in ", message)
+    assert (summary.done, summary.left) == (0, len(jobs) - 1)
+    assert not (tmp_path / "work").exists()
 
 
 def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:

@@ -218,15 +218,19 @@ def _work(
     device: str,
     workers: int,
 ) -> Iterator[tuple[str, str, str]]:
+    from lpjepa.data import MissingData
     from lpjepa.recipes.one_run import finish_job
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
+    missing: set[str] = set()  # sources whose images are not there: once said, it is not tried again
     pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
     while (number := take()) < len(jobs) and (deadline is None or time.time() < deadline):
         job, began = jobs[number], time.time()
         kind, epochs = job.config.model.encoder, job.config.train.epochs
         if whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline:
+            continue
+        if job.config.data.source in missing:
             continue
         try:
             with _until(deadline):
@@ -234,6 +238,9 @@ def _work(
         except (Interrupted, Stopped):
             yield "stopped", job.label, ""
             return
+        except MissingData as error:
+            missing.add(job.config.data.source)
+            yield "failed", job.label, f": {error}"
         except Exception as error:  # one that diverges or runs out of memory must not end the others
             yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
         else:
