@@ -28,7 +28,7 @@ def test_the_parts_add_up_and_scale_with_the_machine():
     row = cost(setting, Machine(), 8)
     parts = [row[key] for key in ("products_ms", "sort_ms", "draw_ms", "link_ms")]
     assert row["loss_ms"] == pytest.approx(sum(parts))
-    assert row["share"] == pytest.approx(row["loss_ms"] / (row["loss_ms"] + 256 * 22.1e-3))
+    assert row["share"] == pytest.approx(row["loss_ms"] / (row["loss_ms"] + 256 * setting.image_us * 1e-3))
     faster = cost(setting, Machine(tflops=1000, merge_ps=6, draw_ps=1.65, link_GBps=1e9, latency_us=5), 8)
     for key in ("products_ms", "sort_ms", "draw_ms"):
         assert faster[key] == pytest.approx(row[key] / 2)
@@ -42,3 +42,10 @@ def test_rings_send_all_but_their_own_part():
     assert sent.link_bytes(4) == 3 / 4 * (sent.gathered + sent.scattered + 2 * 12)
     # An uneven division: padded to the largest share.
     assert messages(Setting(10, "global", dim=1, feature_bytes=4), 4).gathered == 4 * 2 * 3 * 4
+
+
+def test_the_command_models_what_the_library_does():
+    from lpjepa._commands.bench_cost import Arguments
+
+    wanted = {name.lower(): value for part in (Setting(), Machine()) for name, value in vars(part).items()}
+    assert {name: getattr(Arguments(), name) for name in wanted} == wanted
