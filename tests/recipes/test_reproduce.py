@@ -21,6 +21,7 @@ from lpjepa.recipes.plots import mathematics
 from lpjepa.recipes.sweep import Stopped, _until, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
+from lpjepa.training import to_dict
 from lpjepa.training.config import identity
 
 
@@ -235,11 +236,61 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path, mon
 def test_images_that_are_not_there_are_asked_for_once(tmp_path: Path) -> None:
     places = Places(tmp_path / "work", tmp_path / "results", tmp_path / "nowhere", "small")
     jobs = plan([catalog()["cifar100-mark"]], "small")
+    jobs += [job for job in plan([catalog()["runtime"]], "small") if job.alone][:1]
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     (message,) = summary.messages
     assert re.search(r"cifar100 is not in .*nowhere; get it from .* and put it in ", message)
     assert (summary.done, summary.left) == (0, len(jobs) - 1)
     assert not (tmp_path / "work").exists()
+
+
+def test_two_workers_ask_for_the_same_images_once(tmp_path: Path, monkeypatch) -> None:
+    jobs = plan([catalog()["cifar100"]], "small")[:3]
+    each = [("missing", job.label, ": cifar100 is not there") for job in jobs[:2]]
+    monkeypatch.setitem(sweep.__globals__, "_outcomes", lambda *_: iter(each))
+    heard: list[str] = []
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "small")
+    summary = sweep(jobs, places, workers=2, device="cpu", say=heard.append)
+    assert heard == [f"failed: {jobs[0].label}: cifar100 is not there"]
+    assert (len(summary.messages), summary.left) == (1, 2)
+
+
+def test_a_transfer_set_that_is_not_there_stops_no_other_training(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.data import MissingData
+    from lpjepa.recipes import one_run
+
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "small")
+    jobs = plan([catalog()["cifar100"]], "small")[:3]
+
+    def finish(job, *_) -> None:
+        Store(places.results, "small").put(job.config, {"config": to_dict(job.config), "pieces": {}})
+        if job is jobs[0]:
+            raise MissingData("flowers is not there")
+
+    monkeypatch.setattr(one_run, "finish_job", finish)
+    summary = sweep(jobs, places, device="cpu", say=lambda line: None)
+    assert (summary.done, summary.left, len(summary.messages)) == (2, 0, 1)
+
+
+def test_pieces_of_a_training_without_its_checkpoints_train_it_anew(tiny, tmp_path: Path) -> None:
+    from lpjepa.recipes.one_run import finish_job
+
+    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    places.prepare()
+    job.pieces = ()
+    finish_job(job, places, "cpu", 1)
+    first = Store(places.results, "smoke").get(job.config)
+    folder = places.run_folder(job.config)
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    (folder / "cost.json").write_text('{"seconds": 1e6}')
+    job.pieces = ("measures",)
+    finish_job(job, places, "cpu", 1)
+    second = Store(places.results, "smoke").get(job.config)
+    assert second["pieces"]["measures"]
+    assert second["final"]["l0"] == first["final"]["l0"]
+    assert second["seconds"] < 1e6, "of the new training alone"
 
 
 def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:

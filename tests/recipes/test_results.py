@@ -285,6 +285,7 @@ def test_what_has_not_been_trained_is_named(tmp_path: Path) -> None:
         ("sigma = sigma_GN (l1)", "σ = σ_GN (ℓ1)"),
         ("`l0-gap`, l0-gap and `mu`", "`l0-gap`, l0-gap and `mu`"),
         ("simulation of multiples, cifar100", "simulation of multiples, cifar100"),
+        ("--target.mu -2, l0.png and mu.", "--target.mu -2, l0.png and μ."),
     ],
 )
 def test_symbols_stand_for_their_names(plain: str, shown: str) -> None:
@@ -319,3 +320,13 @@ def test_theory_and_the_paper_stand_beside_lines_with_results_only(tmp_path: Pat
     coloured = [colour for colour in of_paper(one) if colour != ink]
     assert coloured == 2 * [to_hex(line.get_color())], "the paper's rows with p = 1: mu = 0 and -2"
     assert dashed(panel(1.0, 2.0)) == 2
+
+
+def test_pictures_of_an_earlier_page_go_and_others_stay(tmp_path: Path) -> None:
+    from lpjepa.recipes.results import _remove_unshown
+
+    kept = {"pareto-small.png", "pareto-notes.png", "logo-small.png"}
+    for name in {*kept, "pareto-small-30.png", "l0-gap-paper.png", "densities.png"}:
+        (tmp_path / name).touch()
+    _remove_unshown(tmp_path, "![Pareto](results/pareto-small.png)")
+    assert {path.name for path in tmp_path.iterdir()} == kept

@@ -6,13 +6,13 @@
 | best | the best row of `of` is above the best of `against` by `margin` |
 | close | a row is within `tolerance` of the number, or of the row, `to` |
 | at_least | a row's value is `value` or more |
-| published | all rows are within `tolerance` of the paper's values |
+| published | no row is more than `tolerance` below the paper's value |
 | theory | all rows are within `tolerance` of what their targets predict |
 | above_theory | all rows lie above what their targets predict by more than `by` |
 | rising | the column rises along a field |
 | ratio | the quotient of two rows is `at_most` |
 | correlation | of two columns over the rows, `at_least` |
-| no_loss | each row's `change` from its row of `against` is above -`margin` |
+| no_loss | each row's `change` from its row of `against` is -`margin` or more |
 | steeper | the fall from `through` to `to` is larger than that from `from` to `through` |
 """
 
@@ -80,18 +80,19 @@ def waiting_rows(collected: Collected, test: Test) -> list[Entry]:
 
 
 def _value(entry: Entry, column: str) -> float:
+    """The value of a row that has one."""
     value = entry.mean(column)
-    if value is None:
-        raise NotMeasured(entry.case.label)
+    assert value is not None
     return value
 
 
 def _of(collected: Collected, entry: Entry, column: str) -> float:
     """The value of a named row, or what the test waits for."""
-    if entry.mean(column) is None:
+    value = entry.mean(column)
+    if value is None:
         what = f" ({column})" if entry.results else ""
         raise NotMeasured(collected.name(entry) + what)
-    return _value(entry, column)
+    return value
 
 
 def _one(collected: Collected, condition: Mapping[str, Any]) -> Entry:
@@ -109,7 +110,7 @@ def _known(collected: Collected, condition: Mapping[str, Any] | None, *columns: 
         if all(entry.mean(column) is not None for column in columns)
     ]
     if not found:
-        raise NotMeasured(str(condition))
+        raise NotMeasured(" and ".join(columns))
     return found
 
 
@@ -257,7 +258,7 @@ def _no_loss(collected: Collected, test: Test) -> Outcome:
     known = [(collected.change(entry, column), entry) for entry in rows]
     changes = [(change, entry) for change, entry in known if change is not None]
     if not changes:
-        raise NotMeasured(str(test.get("rows")))
+        raise NotMeasured(f"changes of {column}")
     worst, entry = min(changes, key=lambda pair: pair[0])
     held = sum(change >= -test["margin"] for change, _ in changes)
     text = f"{held} of {len(changes)} row{'s' * (len(changes) != 1)}, worst {entry.case.label} {worst:+.2f}"

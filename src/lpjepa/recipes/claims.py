@@ -47,7 +47,7 @@ class Verdict:
     def summary(self) -> str:
         """The verdict in a few words, with what it lacks."""
         if not self.known:
-            return f"waits for {_counted(self.waits)}" if self.waits else "; ".join(self.grounds) or "waits"
+            return f"waits for {_counted(self.waits)}"
         parts = [f"**{self.word}**"]
         if self.waits:
             parts.append(f"{self.rows[0]} of {self.rows[1]} rows")

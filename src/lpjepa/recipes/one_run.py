@@ -37,8 +37,9 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    if result is None or (lacking and not list_checkpoints(folder / "checkpoints")):
-        result = _train(job.config, places, folder, on, workers)
+    anew = bool(lacking) and not list_checkpoints(folder / "checkpoints")  # which pieces are made from
+    if result is None or anew:
+        result = _train(job.config, places, folder, on, workers, anew)
         store.put(job.config, result)
         lacking = missing_pieces(result, job.pieces, places)
     subject = Subject(folder, places, str(on))
@@ -49,8 +50,14 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
         store.put(job.config, result)
 
 
-def _train(config: Config, places: Places, folder: Path, device: torch.device, workers: int) -> Result:
-    run, cost = _timed(as_trained(config, places, folder, device), device, folder / "cost.json", workers)
+def _train(
+    config: Config, places: Places, folder: Path, device: torch.device, workers: int, anew: bool
+) -> Result:
+    trained, cost_file = as_trained(config, places, folder, device), folder / "cost.json"
+    if anew:  # also where the folder has the numbers of a training whose checkpoints are gone
+        trained = replace(trained, {"train": {"resume": False}})
+        cost_file.unlink(missing_ok=True)
+    run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
         machine |= {"memory_gb": cost["memory_gb"], "utilisation": cost["utilisation"]}

@@ -45,7 +45,7 @@ def section(collected: Collected, picture: str, spread: Mapping[str, float] | No
     if recipe.trains:
         parts.append(f"{setting(collected)} {untrained(collected)}".strip())
     if note := recipe.notes.get(collected.scale):
-        parts[-1] = f"{parts[-1]} {note.strip()}".strip()
+        parts[-1] = f"{parts[-1]} {typeset(note.strip())}".strip()
     if recipe.kind == "table":
         parts.append(tables.markdown(collected).strip())
     else:
@@ -87,7 +87,7 @@ def _figure_values(collected: Collected) -> str:
 def _reported(reported: tuple[Mapping[str, Any], ...]) -> str:
     """Numbers that the paper's text states, beside ours from the closed forms."""
     lines = ["| | ours | paper |", "| --- | --- | --- |"]
-    lines += [f"| {item['what']} | {closed_form(item):.5g} | {item['paper']} |" for item in reported]
+    lines += [f"| {typeset(item['what'])} | {closed_form(item):.5g} | {item['paper']} |" for item in reported]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -104,9 +105,9 @@ def _draw(collected: Collected, places: Places | None, path: Path) -> None:
 
 def _remove_unshown(folder: Path, page: str) -> None:
     """Pictures of recipes that an earlier page had and this one has not."""
+    ending = re.compile(rf"-({'|'.join(DOCUMENTED)})(-\d+)?$")  # as `_sections` names them
     for picture in folder.glob("*.png"):
-        drawn = any(picture.stem == name or picture.stem.startswith(f"{name}-") for name in catalog())
-        if drawn and f"results/{picture.name}" not in page:
+        if ending.sub("", picture.stem) in catalog() and f"results/{picture.name}" not in page:
             picture.unlink()
 
 
@@ -197,8 +198,7 @@ def listing(places_of: dict[str, Places]) -> str:
         if recipe.trains:
             found = [collect(recipe, scale, stores[scale]) for scale in SCALES]
             states = [f"{collected.found}/{collected.wanted}" for collected in found]
-        title = recipe.title.replace("sigma", "σ")  # shorter: lines of 100 characters
-        rows.append([recipe.name, title + _further(recipe), *states])
+        rows.append([recipe.name, typeset(recipe.title) + _further(recipe), *states])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     aligned = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in rows]
     lines = [f"{name}  {title}  {' '.join(states)}".rstrip() for name, title, *states in aligned]

@@ -143,12 +143,19 @@ def sweep(
     todo, incomplete = outstanding(jobs, places, again)
     summary = Summary(incomplete=len(incomplete))
     left = {job.label: job.config.train.epochs for job in todo}
-    together = [job for job in todo if not job.alone]
-    alone = [job for job in todo if job.alone]
-    for part, count in ((together, min(workers, len(together))), (alone, 1)):
+    sources = {job.label: job.config.data.source for job in todo}
+    missing: set[str] = set()  # sources without images: said once, and their other trainings left
+    for alone in (False, True):
+        part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
         if not part or summary.stopped:
             continue
+        count = 1 if alone else min(workers, len(part))
         for kind, label, text in _outcomes(part, places, count, (deadline, whole), device):
+            if kind == "missing":
+                if sources[label] in missing:  # another worker has said so
+                    continue
+                missing.add(sources[label])
+                kind = "failed"
             say(f"{kind}: {label}{text}")
             summary.done += kind == "done"
             summary.stopped += kind == "stopped"
@@ -162,7 +169,10 @@ def sweep(
 def _outcomes(
     jobs: Sequence[Job], places: Places, workers: int, limit: Limit, device: str
 ) -> Iterator[tuple[str, str, str]]:
-    """("done" | "stopped" | "failed", label, text) of each job that was taken up."""
+    """("done" | "stopped" | "failed" | "missing", label, text) of each job that was taken up.
+
+    `missing`: the images to train on are not there.
+    """
     if workers == 1:
         from itertools import count
 
@@ -223,7 +233,7 @@ def _work(
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
-    missing: set[str] = set()  # sources whose images are not there: once said, it is not tried again
+    missing: set[str] = set()  # sources without images, which are not tried again
     pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
     while (number := take()) < len(jobs) and (deadline is None or time.time() < deadline):
         job, began = jobs[number], time.time()
@@ -239,8 +249,10 @@ def _work(
             yield "stopped", job.label, ""
             return
         except MissingData as error:
-            missing.add(job.config.data.source)
-            yield "failed", job.label, f": {error}"
+            trained = Store(places.results, places.scale).get(job.config) is not None
+            if not trained:  # else it is a set to transfer to, and others can still be trained
+                missing.add(job.config.data.source)
+            yield "failed" if trained else "missing", job.label, f": {error}"
         except Exception as error:  # one that diverges or runs out of memory must not end the others
             yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
         else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+_BEFORE, _AFTER = r"(?<![\w.-])", r"(?![\w-]|\.\w)"  # no part of a word, a key (target.mu) or a file's name
 SYMBOLS = (
-    (re.compile(r"(?<![\w-])l([01])(?![\w-])"), r"ℓ\1"),
-    (re.compile(r"(?<![\w-])l_p(?![\w-])"), "ℓ_p"),
-    (re.compile(r"(?<![\w-])mu(?![\w-])"), "μ"),
-    (re.compile(r"(?<![\w-])sigma(?=_R?GN\b|(?![\w-]))"), "σ"),
+    (re.compile(rf"{_BEFORE}l([01]){_AFTER}"), r"ℓ\1"),
+    (re.compile(rf"{_BEFORE}l_p{_AFTER}"), "ℓ_p"),
+    (re.compile(rf"{_BEFORE}mu{_AFTER}"), "μ"),
+    (re.compile(rf"{_BEFORE}sigma(?=_R?GN\b|{_AFTER})"), "σ"),
 )
 
 
