@@ -1,16 +1,16 @@
 """The recipes as data: none of the paper's tables and figures is missing, and every training can be built."""
 
+import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from lpjepa.recipes import catalog, plan, select
 from lpjepa.recipes.cases import SCALES, config_of
-from lpjepa.recipes.claim_tests import TESTS
-from lpjepa.recipes.pieces import PIECES
-from lpjepa.recipes.plots import AXES, WHOLE
 from lpjepa.recipes.plots.mathematics import FUNCTIONS
-from lpjepa.recipes.values import metric, number
+from lpjepa.recipes.sound import check_recipe
+from lpjepa.recipes.values import number
 from lpjepa.training import load_config
 from lpjepa.training.config import FREE_KEYS, differing_keys, identity
 
@@ -102,25 +102,37 @@ def test_every_label_of_the_paper_has_one_recipe() -> None:
 
 def test_data_names_only_what_exists() -> None:
     for recipe in catalog().values():
-        assert set(recipe.pieces) <= set(PIECES)
+        check_recipe(recipe)
         assert (recipe.kind == "table") == bool(recipe.columns)
         assert (recipe.kind == "figure") == bool(recipe.panels)
         for panel in recipe.panels:
-            assert panel["plot"] in AXES or panel["plot"] in WHOLE
             assert panel.get("function", "densities") in FUNCTIONS
         for claim in recipe.claims:
             assert claim["claim"].endswith(".")
-            for test in claim["tests"]:
-                assert test["kind"] in TESTS
-                for column in [test["column"]] if "column" in test else test["columns"]:
-                    metric(column)
-                for key in ("row", "rows", "higher", "lower", "of", "against"):
-                    if key in test:
-                        cases = recipe.cases("small")
-                        assert any(
-                            all((c.group if k == "group" else c[k]) == v for k, v in test[key].items())
-                            for c in cases
-                        ), f"{recipe.name}: no row is {test[key]}"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rows": [{"method": "lejpea"}]}, "there is no method 'lejpea'; did you mean lejepa?"),
+        ({"base": "cifar1000"}, "there is no base 'cifar1000'; did you mean cifar100?"),
+        ({"columns": ["l0_theroy"]}, "there is no column 'l0_theroy'; did you mean l0_theory?"),
+        ({"pieces": ["transfers"]}, "there is no piece 'transfers'; did you mean transfer?"),
+        ({"panels": [{"plot": "pie chart"}]}, "there is no plot 'pie chart'; there are "),
+        (
+            {"claims": [{"tests": [{"kind": "ordr"}]}]},
+            "there is no kind of claim 'ordr'; did you mean order?",
+        ),
+        (
+            {"claims": [{"tests": [{"kind": "order", "column": "l0", "lower": {"p": 7}}]}]},
+            "a claim is about a row {'p': 7}, and there is none",
+        ),
+    ],
+)
+def test_mistakes_in_a_recipe_are_one_sentence(change: dict, sentence: str) -> None:
+    recipe = dataclasses.replace(catalog()["cifar100"], **change)
+    with pytest.raises(ValueError, match=re.escape(f"recipe tables/cifar100.yaml: {sentence}")):
+        check_recipe(recipe)
 
 
 @pytest.mark.parametrize("scale", SCALES)

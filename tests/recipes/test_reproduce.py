@@ -2,8 +2,12 @@
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from contextlib import contextmanager
@@ -215,6 +219,22 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
     assert all(line.startswith("done: ") for line in heard)
 
 
+def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lpjepa", "reproduce", "l0-gap", "--scale", "smoke", "--jobs", "2"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("done: ")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the parent and both workers
+    heard = process.communicate(timeout=120)[0]
+    assert process.returncode == 130
+    assert "Traceback" not in heard
+    assert heard.count("stopping every training after its step (Ctrl-C again ") == 1
+    assert heard.endswith("; the same command goes on\n")
+
+
 def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
     from lpjepa.recipes import one_run
 
@@ -226,7 +246,7 @@ def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path, mon
     jobs = plan([catalog()["cifar100-mark"]], "small")
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     assert summary.done == 0
-    assert "RGN_1.0(0, σ_GN) seed 5 (cifar100-mark, 55 epochs, " in summary.messages[0]
+    assert "RGN_1.0(0, σ_GN), probes at 0.1, seed 5 (cifar100-mark, 55 epochs, " in summary.messages[0]
     for job, message in zip(jobs, summary.messages, strict=True):
         trace = places.run_folder(job.config) / "failure.txt"
         assert str(trace) in message

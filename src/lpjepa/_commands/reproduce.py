@@ -54,6 +54,7 @@ def run(arguments: list[str]) -> int:
         if word.startswith("-"):
             raise ValueError(f"{word}: there is no such flag; `lpjepa reproduce --help` lists them")
     from lpjepa.recipes import Places, collect, plan, render, results, select, sweep
+    from lpjepa.recipes.sound import check_recipe
     from lpjepa.recipes.store import Store
 
     if chosen.jobs < 1:
@@ -68,6 +69,8 @@ def run(arguments: list[str]) -> int:
         print(results.listing(places_of))
         return 0
     recipes, places = select(names), places_of[chosen.scale]
+    for recipe in recipes:
+        check_recipe(recipe)
     status = 0
     if names and not chosen.render_only:
         jobs = plan(recipes, chosen.scale, chosen.epochs)
@@ -75,7 +78,10 @@ def run(arguments: list[str]) -> int:
         summary = sweep(
             jobs, places, chosen.jobs, chosen.minutes, chosen.device, whole=chosen.whole, again=chosen.again
         )
-        print(summary.text())
+        if jobs:
+            print(summary.text())
+        if summary.signal is not None:
+            return 128 + summary.signal
         status = 1 if summary.messages else 0
     else:
         places.prepare()
@@ -83,7 +89,8 @@ def run(arguments: list[str]) -> int:
     for recipe in recipes if not chosen.train_only else []:
         collected = collect(recipe, chosen.scale, store, chosen.epochs)
         page, *others = render(collected, places, chosen.out / chosen.scale)
-        print(f"{page} ({collected.found} of {collected.wanted} trainings)", *others)
+        trained = f" ({collected.found} of {collected.wanted} trainings)" if recipe.trains else ""
+        print(f"{page}{trained}", *others)
     if chosen.docs is not None:
         print(results.write_docs({s: places_of[s] for s in results.DOCUMENTED}, chosen.docs))
     return status

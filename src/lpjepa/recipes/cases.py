@@ -45,7 +45,13 @@ def read_yaml(name: str) -> dict[str, Any]:
     """A data file of this package."""
     import yaml
 
-    return yaml.safe_load((resources.files("lpjepa.recipes") / name).read_text(encoding="utf-8"))
+    text = (resources.files("lpjepa.recipes") / name).read_text(encoding="utf-8")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = "" if where is None else f", line {where.line + 1}"
+        raise ValueError(f"{name}{line}: not YAML ({getattr(error, 'problem', error)})") from None
 
 
 def scale_of(name: str) -> dict[str, Any]:
@@ -105,28 +111,33 @@ def config_of(
 
 @lru_cache(maxsize=512)
 def _method_config(scale: str, base: str, method: str, epochs: int | None) -> Config:
-    bases, methods = scale_of(scale)["bases"], read_yaml("methods.yaml")
+    bases, by_name = scale_of(scale)["bases"], _method(method)
     if base not in bases:
         raise ValueError(f"base {base}: there is no such base; there are {', '.join(bases)}")
-    if method not in methods:
-        raise ValueError(f"method {method}: there is no such method; there are {', '.join(methods)}")
     preset = bases[base]["preset"]
     layers = [bases[base].get("set", {})]
     if epochs is not None:
         layers.append({"train": {"epochs": epochs}})
-    wanted = dict(methods[method]["set"])
+    wanted = dict(by_name["set"])
     slices = bases[base].get("set", {}).get("loss", {}).get("num_slices")
     if slices is not None and "num_slices" in wanted["loss"]:  # a scale's own number of slices is for all
         wanted["loss"] = {**wanted["loss"], "num_slices": slices}
     layers.append(wanted)
-    if rates := methods[method].get("rates", {}).get(preset):
+    if rates := by_name.get("rates", {}).get(preset):
         layers.append({"optim": rates})
     return load_config(f"presets:{preset}", *layers)
 
 
+def _method(name: str) -> dict[str, Any]:
+    methods = read_yaml("methods.yaml")
+    if name not in methods:
+        raise ValueError(f"method {name}: there is no such method; there are {', '.join(methods)}")
+    return methods[name]
+
+
 def _names(values: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, str]:
     """The row's own names where it has them, or its method's: in plain text and in LaTeX."""
-    method = {**read_yaml("methods.yaml")[values["method"]]}
+    method = dict(_method(values["method"]))
     if "label" in row:
         method = {"label": row["label"], "latex": row.get("latex", row["label"])}
     shown = _shown(values)

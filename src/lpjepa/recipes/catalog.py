@@ -117,7 +117,8 @@ def _read(kind: str, name: str, path: str) -> Recipe:
     try:
         return Recipe(name=name, kind=kind, **data)
     except TypeError as error:
-        raise ValueError(f"recipe {path}: {error}") from None
+        said = str(error).replace("Recipe.__init__() ", "").replace("required positional argument", "key")
+        raise ValueError(f"recipe {path}: {said}") from None
 
 
 def select(names: Iterable[str]) -> list[Recipe]:

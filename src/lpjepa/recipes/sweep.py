@@ -44,28 +44,34 @@ class Job:
 
 @dataclass
 class Summary:
-    """How a sweep went; `messages` are those of trainings that failed."""
+    """How a sweep went; `messages` are those of trainings that failed.
+
+    `absent` of those `left` have no images to train on; `signal` is what stopped the sweep before its time.
+    """
 
     done: int = 0
     stopped: int = 0
     left: int = 0
     left_epochs: int = 0
     incomplete: int = 0
+    absent: int = 0
+    signal: int | None = None
     messages: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         parts = [f"{self.done} training{'s' * (self.done != 1)} finished"]
         if self.stopped:
             parts.append(f"{self.stopped} stopped and saved")
-        if self.left:
-            parts.append(f"{self.left} left ({self.left_epochs} epochs); the same command goes on")
         if self.messages:
             parts.append(f"{len(self.messages)} failed")
         if self.incomplete:
             parts.append(
                 f"{self.incomplete} lack pieces and have no checkpoint any more: --again trains them anew"
             )
-        return ", ".join(parts)
+        if self.left:
+            parts.append(f"{self.left} left ({self.left_epochs} epochs)")
+        wait = self.stopped + self.left > self.absent
+        return ", ".join(parts) + "; the same command goes on" * wait
 
 
 class Stopped(BaseException):
@@ -83,11 +89,13 @@ def plan(
     jobs: dict[str, Job] = {}
     for recipe in recipes:
         length = recipe.epochs_at(scale) if epochs is None else epochs
+        names = [case.label for case in recipe.cases(scale)]
         for seed in recipe.seeds_at(scale):
             for case in recipe.cases(scale):
                 config = config_of(case, scale, seed, length, changes)
                 about = f"{recipe.name}, {config.train.epochs} epochs, {identity(config)}"
-                label = f"{case.label} seed {seed} ({about})"
+                group = f", {case.group}," if names.count(case.label) > 1 and case.group else ""
+                label = f"{case.label}{group} seed {seed} ({about})"
                 job = jobs.setdefault(identity(config), Job(config, label))
                 job.alone |= recipe.alone
     for recipe in catalog().values():
@@ -147,7 +155,7 @@ def sweep(
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
     for alone in (False, True):
         part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
-        if not part or summary.stopped:
+        if not part or summary.stopped or summary.signal:
             continue
         count = 1 if alone else min(workers, len(part))
         for kind, label, text in _outcomes(part, places, count, (deadline, whole), device):
@@ -156,6 +164,10 @@ def sweep(
                     continue
                 missing.add(sources[label])
                 kind = "failed"
+            if kind in ("interrupted", "told"):
+                summary.signal, kind, text = int(text), "stopped", ""
+            if not label:
+                continue
             say(f"{kind}: {label}{text}")
             summary.done += kind == "done"
             summary.stopped += kind == "stopped"
@@ -163,15 +175,17 @@ def sweep(
                 summary.messages.append(f"{label}{text}")
             left.pop(label)
     summary.left, summary.left_epochs = len(left), sum(left.values())
+    summary.absent = sum(sources[label] in missing for label in left)
     return summary
 
 
 def _outcomes(
     jobs: Sequence[Job], places: Places, workers: int, limit: Limit, device: str
 ) -> Iterator[tuple[str, str, str]]:
-    """("done" | "stopped" | "failed" | "missing", label, text) of each job that was taken up.
+    """("done" | "stopped" | "interrupted" | "failed" | "missing", label, text) of each job that was taken up.
 
-    `missing`: the images to train on are not there.
+    `stopped`: at the time limit; `interrupted`: by the signal that `text` names; `missing`: the images to
+    train on are not there. Last, where several workers were told to stop, ("told", "", the signal).
     """
     if workers == 1:
         from itertools import count
@@ -184,18 +198,53 @@ def _outcomes(
     outcomes: Any = context.SimpleQueue()
     arguments = (list(jobs), counter, outcomes, places, limit, device, workers)
     processes = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
-    for process in processes:
-        process.start()
-    try:
+    with _told_by_us(processes) as told:
         while any(process.is_alive() for process in processes) or not outcomes.empty():
             while not outcomes.empty():
                 yield outcomes.get()
             time.sleep(0.1)
+        if told:
+            yield "told", "", str(told[0])
+
+
+@contextmanager
+def _told_by_us(processes: Sequence[Any]) -> Iterator[list[int]]:
+    """Start `processes`; a Ctrl-C or SIGTERM is passed on to them, and noted in the list that this gives.
+
+    A terminal's Ctrl-C goes to all processes at once. Workers ignore it, from their first moment on, so that
+    each saves and reports; a second one kills them.
+    """
+    told: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        if told and number == signal.SIGINT:
+            for process in processes:
+                process.kill()
+            raise KeyboardInterrupt
+        told.append(number)
+        again = b" (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else b""
+        os.write(2, b"\nstopping every training after its step" + again + b"\n")
+        for process in processes:
+            process.terminate()
+
+    numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    if main:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a new process inherits
+    try:
+        for process in processes:
+            process.start()
+        for number in numbers:
+            signal.signal(number, tell)
+        yield told
     finally:
         for process in processes:
-            if process.is_alive():  # we were interrupted: let each save
+            if process.is_alive():  # an error here: let each save
                 process.terminate()
             process.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _worker(
@@ -245,14 +294,17 @@ def _work(
         try:
             with _until(deadline):
                 finish_job(job, places, device, workers)
-        except (Interrupted, Stopped):
-            yield "stopped", job.label, ""
+        except (Interrupted, Stopped) as stop:
+            number = getattr(stop, "signal_number", signal.SIGTERM)
+            in_time = deadline is None or time.time() < deadline
+            yield "interrupted" if in_time else "stopped", job.label, str(int(number)) if in_time else ""
             return
         except MissingData as error:
             trained = Store(places.results, places.scale).get(job.config) is not None
             if not trained:  # else it is a set to transfer to, and others can still be trained
                 missing.add(job.config.data.source)
-            yield "failed" if trained else "missing", job.label, f": {error}"
+            hint = "" if trained else " If it lies elsewhere, name that folder with --data-root."
+            yield "failed" if trained else "missing", job.label, f": {error}{hint}"
         except Exception as error:  # one that diverges or runs out of memory must not end the others
             yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
         else:

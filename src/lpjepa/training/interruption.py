@@ -32,7 +32,10 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of dying of them; a second Ctrl-C interrupts at once."""
+    """Note SIGINT and SIGTERM instead of dying of them; a second Ctrl-C interrupts at once.
+
+    Where SIGINT is ignored, as in the workers of a sweep, it stays so: whoever started us tells us to stop.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may handle signals
@@ -43,10 +46,14 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal_number = number
         if is_first():
+            again = b" (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else b""
             # Not print: the handler may run in the middle of one.
-            os.write(2, b"\nstopping after this step (Ctrl-C again stops at once, without saving)\n")
+            os.write(2, b"\nstopping after this step" + again + b"\n")
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        numbers.remove(signal.SIGINT)
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield request
     finally:
