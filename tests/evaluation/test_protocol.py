@@ -16,7 +16,9 @@ from lpjepa.evaluation import (
     protocol,
     rectification,
     results,
+    same_labels,
     sparsity_deviation,
+    stratified_draw,
     summary_table,
     tables,
     train_probes,
@@ -207,6 +209,18 @@ def test_tables_have_a_row_a_run_a_column_a_source_and_the_mean():
     summary = summary_table(first)
     assert summary.rows[1] == ("b", (pytest.approx(60), pytest.approx(60), 0.3, 0.6, 0.25, 0.5))
     assert sparsity_deviation(first)["l0"] == pytest.approx(0.1 / 0.5)
+
+
+def test_small_classes_are_named_where_two_regimes_are_the_same_images():
+    """Ten images a class: 1 % and 10 % are one image each, as the draw itself says."""
+    labels = torch.arange(3).repeat_interleave(10)
+    sizes = {f: len(stratified_draw(labels, f)) for f in (0.01, 0.1, 1.0)}
+    probes = {f"probe {f:g}": {"fraction": f, "samples": size} for f, size in sizes.items()}
+    flowers = {"source": "flowers", "finished": "now", "pieces": {"measures": {}, **probes}}
+    (sentence,) = same_labels([flowers])
+    assert sentence.startswith("flowers: 1 % and 10 % of the labels are the same 3 images")
+    probes["probe 0.1"]["samples"] = 4
+    assert same_labels([{**flowers, "pieces": probes}]) == []
 
 
 def test_progress_writes_plain_lines_where_there_is_no_terminal(capsys):

@@ -28,7 +28,7 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """Evaluate, then print the tables of what was found."""
-    from lpjepa.evaluation import evaluate_run, summary_table, tables
+    from lpjepa.evaluation import evaluate_run, same_labels, summary_table, tables
 
     chosen = tyro.cli(
         Arguments,
@@ -41,5 +41,7 @@ def run(arguments: list[str]) -> int:
     )
     for table in (summary_table(entries), *tables({chosen.run.name: entries})):
         print(f"\n{table.text()}")
+    for sentence in same_labels(entries):
+        print(f"\n{sentence}")
     print(f"\n{chosen.run / 'evaluation.json'}")
     return 0

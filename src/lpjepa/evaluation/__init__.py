@@ -9,7 +9,14 @@ from lpjepa.evaluation.protocol import EvaluationSettings, evaluate_features
 from lpjepa.evaluation.regimes import mean_std, stratified_draw
 from lpjepa.evaluation.retrieval import Neighbours, crop, neighbours, retrieve
 from lpjepa.evaluation.run import evaluate_run, run_features
-from lpjepa.evaluation.transfer import Table, sparsity_deviation, summary_table, tables, transfer_table
+from lpjepa.evaluation.transfer import (
+    Table,
+    same_labels,
+    sparsity_deviation,
+    summary_table,
+    tables,
+    transfer_table,
+)
 
 __all__ = [
     "Attribution",
@@ -34,6 +41,7 @@ __all__ = [
     "rectification",
     "retrieve",
     "run_features",
+    "same_labels",
     "sparsity_deviation",
     "stratified_draw",
     "stream",

@@ -59,8 +59,7 @@ def transfer_table(
         known = [value for value in values if value is not None]
         mean = sum(known) / len(known) if known and len(known) == len(values) else None
         rows.append((name, (*values, mean)))
-    regime = NAMES.get(fraction, f"{100 * fraction:g} %")
-    title = f"Linear probe accuracy (%) on {kind} features, {regime} of the labels"
+    title = f"Linear probe accuracy (%) on {kind} features, {_regime(fraction)} of the labels"
     return Table(title, (*sources, "avg."), tuple(rows))
 
 
@@ -70,6 +69,28 @@ def tables(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Table]:
     names = {name for entry in entries for name in entry["pieces"] if name.startswith("probe ")}
     fractions = sorted(float(name.removeprefix("probe ")) for name in names)
     return [transfer_table(runs, kind, fraction) for fraction in fractions for kind in KINDS]
+
+
+def same_labels(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each source whose classes are so small that two label regimes are the same images."""
+    sentences = []
+    for source, entry in latest(evaluations).items():
+        by_size: dict[int, list[float]] = {}
+        for name, piece in entry["pieces"].items():
+            if name.startswith("probe "):
+                by_size.setdefault(piece["samples"], []).append(piece["fraction"])
+        for size, fractions in by_size.items():
+            if len(fractions) > 1:
+                regimes = " and ".join(_regime(fraction) for fraction in sorted(fractions))
+                sentences.append(
+                    f"{source}: {regimes} of the labels are the same {size} images, since every class gives "
+                    "at least one and its share to the nearest image."
+                )
+    return sentences
+
+
+def _regime(fraction: float) -> str:
+    return NAMES.get(fraction, f"{100 * fraction:g} %")
 
 
 def _accuracy(entry: Mapping[str, Any] | None, kind: str, fraction: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -41,11 +42,20 @@ def load(source: str | Path, device: str | torch.device = "auto", revision: str 
         model = _from_checkpoint(path)
     elif path.is_file():
         raise ValueError(f"{source} is not a model; give a run, an export, a .pt checkpoint or .safetensors.")
+    elif near := _nearly(path):
+        raise ValueError(f"{source}: there is no such run, export or file; did you mean {near}?")
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
         model = _from_folder(_download(str(source), revision))
     else:
         raise ValueError(f"{source}: there is no such run, export or file.")
     return model.to(pick_device(str(device)))
+
+
+def _nearly(path: Path) -> Path | None:
+    """What lies where `path` should lie and is spelt nearly so."""
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    found = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return path.parent / found[0] if found else None
 
 
 def from_run(run: Run, checkpoint: Path | None = None) -> Model:
