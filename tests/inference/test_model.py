@@ -118,11 +118,8 @@ def test_a_checkpoint_by_itself_and_what_is_no_model(run_folder, model, tmp_path
     with pytest.raises(ValueError, match="no such run"):
         load(tmp_path / "a" / "b")
     misspelt = f"{run_folder.parent.name}/{run_folder.name}s"  # which could be a repository's name
-    with (
-        monkeypatch.context() as within,
-        pytest.raises(ValueError, match=rf"did you mean .*{run_folder.name}\?"),
-    ):
-        within.chdir(run_folder.parent.parent)
+    monkeypatch.chdir(run_folder.parent.parent)
+    with pytest.raises(ValueError, match=rf"did you mean .*{run_folder.name}\?"):
         load(misspelt)
     stray = tmp_path / "w.pt"
     shutil.copy(checkpoints[-1], stray)
