@@ -6,7 +6,6 @@ called, so that `lpjepa target` does not wait for what `lpjepa pretrain` needs.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import warnings
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TextIO
+
+from lpjepa._names import suggestion
 
 # In the order of the list that `lpjepa` prints.
 COMMANDS = {
@@ -41,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(__version__)
         return 0
     if words[0] not in COMMANDS:
-        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-        return _complain(f"there is no command {words[0]!r}; {hint}")
+        return _complain(f"there is no command {words[0]!r}; {suggestion(words[0], COMMANDS)}")
     shown_before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         return import_module(f"lpjepa._commands.{words[0]}").run(words[1:])

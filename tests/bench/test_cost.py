@@ -42,10 +42,3 @@ def test_rings_send_all_but_their_own_part():
     assert sent.link_bytes(4) == 3 / 4 * (sent.gathered + sent.scattered + 2 * 12)
     # An uneven division: padded to the largest share.
     assert messages(Setting(10, "global", dim=1, feature_bytes=4), 4).gathered == 4 * 2 * 3 * 4
-
-
-def test_the_command_models_what_the_library_does():
-    from lpjepa._commands.bench_cost import Arguments
-
-    wanted = {name.lower(): value for part in (Setting(), Machine()) for name, value in vars(part).items()}
-    assert {name: getattr(Arguments(), name) for name in wanted} == wanted

@@ -22,9 +22,10 @@ from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
-from lpjepa.recipes.sweep import Stopped, _until, outstanding
+from lpjepa.recipes.sweep import outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
+from lpjepa.recipes.workers import Stopped, _told_by_us, _until
 from lpjepa.training import to_dict
 from lpjepa.training.config import identity
 
@@ -235,6 +236,17 @@ def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) ->
     assert heard.endswith("; the same command goes on\n")
 
 
+def test_workers_leave_ctrl_c_to_their_parent_from_their_first_moment_on() -> None:
+    """A child that does not ignore the signal it sends itself dies of it, and is not 0."""
+    before = signal.getsignal(signal.SIGINT)
+    context = multiprocessing.get_context("spawn")
+    (process,) = processes = [context.Process(target=signal.raise_signal, args=(signal.SIGINT,))]
+    with _told_by_us(processes, []):
+        process.join()
+    assert process.exitcode == 0
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_a_training_that_fails_is_named_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
     from lpjepa.recipes import one_run
 
@@ -267,7 +279,7 @@ def test_images_that_are_not_there_are_asked_for_once(tmp_path: Path) -> None:
 def test_two_workers_ask_for_the_same_images_once(tmp_path: Path, monkeypatch) -> None:
     jobs = plan([catalog()["cifar100"]], "small")[:3]
     each = [("missing", job.label, ": cifar100 is not there") for job in jobs[:2]]
-    monkeypatch.setitem(sweep.__globals__, "_outcomes", lambda *_: iter(each))
+    monkeypatch.setitem(sweep.__globals__, "outcomes", lambda *_: iter(each))
     heard: list[str] = []
     places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "small")
     summary = sweep(jobs, places, workers=2, device="cpu", say=heard.append)

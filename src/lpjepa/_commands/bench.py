@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
+
+from lpjepa._names import suggestion
 
 # In the order of the list that `lpjepa bench` prints; a mode is the module bench_MODE beside this one.
 MODES = {
@@ -25,7 +26,5 @@ def run(arguments: list[str]) -> int:
         print("\n  lpjepa bench MODE --help shows what a mode takes.")
         return 0
     if arguments[0] not in MODES:
-        near = difflib.get_close_matches(arguments[0], MODES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(MODES)}"
-        raise ValueError(f"bench: there is no mode {arguments[0]!r}; {hint}")
+        raise ValueError(f"bench: there is no mode {arguments[0]!r}; {suggestion(arguments[0], MODES)}")
     return import_module(f"lpjepa._commands.bench_{arguments[0]}").run(arguments[1:])

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from lpjepa._commands.bench_output import Output, prepare, publish
+from lpjepa.bench.cost import COLUMNS, Machine, Setting, model
 
 
 @dataclass
@@ -16,38 +17,36 @@ class Arguments(Output):
     are assumptions.
     """
 
-    batch: int = 256
+    batch: int = Setting.batch
     """Images a GPU, or of all GPUs together with --fixed global."""
     fixed: Literal["gpu", "global"] = "gpu"
     """Which batch stays the same as GPUs are added."""
-    views: int = 2
+    views: int = Setting.views
     """Views of an image."""
-    dim: int = 512
+    dim: int = Setting.dim
     """Dimensions of the features."""
-    slices: int = 8192
+    slices: int = Setting.slices
     """Directions a step."""
-    feature_bytes: int = 2
+    feature_bytes: int = Setting.feature_bytes
     """Bytes of a feature that is gathered: 2 under autocast, else 4."""
-    image_us: float = 21.4
+    image_us: float = Setting.image_us
     """Microseconds of all but the loss for one image: 5.48 ms for 256 (CIFAR, ResNet-18, one H200)."""
-    tflops: float = 500.0
+    tflops: float = Machine.tflops
     """Sustained rate of the products, in 10^12 operations a second."""
-    sort_ps: float = 8.0
+    sort_ps: float = Machine.sort_ps
     """Picoseconds an element sorted, up to 1,024 samples a slice."""
-    merge_ps: float = 12.0
+    merge_ps: float = Machine.merge_ps
     """Picoseconds an element sorted beyond that."""
-    draw_ps: float = 3.3
+    draw_ps: float = Machine.draw_ps
     """Picoseconds an entry of directions or target samples drawn."""
-    link_gbps: float = 50.0
+    link_gbps: float = Machine.link_GBps
     """Bandwidth of a GPU's link in gigabytes a second; assumed, one 400 Gb/s port."""
-    latency_us: float = 10.0
+    latency_us: float = Machine.latency_us
     """Latency of a collective for each doubling of the GPUs; assumed."""
 
 
 def run(arguments: list[str]) -> int:
     import tyro
-
-    from lpjepa.bench.cost import COLUMNS, Machine, Setting, model
 
     chosen = tyro.cli(Arguments, prog="lpjepa bench cost", args=arguments)
     for name, value in asdict(chosen).items():

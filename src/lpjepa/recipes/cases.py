@@ -16,6 +16,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from lpjepa._names import suggestion
 from lpjepa.training import Config, load_config
 from lpjepa.training.layers import replace
 
@@ -113,7 +114,7 @@ def config_of(
 def _method_config(scale: str, base: str, method: str, epochs: int | None) -> Config:
     bases, by_name = scale_of(scale)["bases"], _method(method)
     if base not in bases:
-        raise ValueError(f"base {base}: there is no such base; there are {', '.join(bases)}")
+        raise ValueError(f"there is no base {base!r}; {suggestion(base, bases)}")
     preset = bases[base]["preset"]
     layers = [bases[base].get("set", {})]
     if epochs is not None:
@@ -131,7 +132,7 @@ def _method_config(scale: str, base: str, method: str, epochs: int | None) -> Co
 def _method(name: str) -> dict[str, Any]:
     methods = read_yaml("methods.yaml")
     if name not in methods:
-        raise ValueError(f"method {name}: there is no such method; there are {', '.join(methods)}")
+        raise ValueError(f"there is no method {name!r}; {suggestion(name, methods)}")
     return methods[name]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from lpjepa._names import suggestion
 from lpjepa.recipes.cases import Case, expand, for_scale, read_yaml, scale_of
 
 KINDS = ("table", "figure")
@@ -114,11 +114,14 @@ def _read(kind: str, name: str, path: str) -> Recipe:
     data["label"] = (label,) if isinstance(label, str) else tuple(label)
     for key in ("rows", "columns", "panels", "pieces", "claims", "reported"):
         data[key] = tuple(data.get(key, ()))
-    try:
-        return Recipe(name=name, kind=kind, **data)
-    except TypeError as error:
-        said = str(error).replace("Recipe.__init__() ", "").replace("required positional argument", "key")
-        raise ValueError(f"recipe {path}: {said}") from None
+    own = {one.name for one in fields(Recipe)} - {"name", "kind"}
+    for key in data:
+        if key not in own:
+            raise ValueError(f"recipe {path}: there is no key {key!r}; {suggestion(key, sorted(own))}")
+    for key in ("title", "order"):
+        if key not in data:
+            raise ValueError(f"recipe {path}: the key {key!r} is missing")
+    return Recipe(name=name, kind=kind, **data)
 
 
 def select(names: Iterable[str]) -> list[Recipe]:
@@ -131,8 +134,7 @@ def select(names: Iterable[str]) -> list[Recipe]:
         elif name in recipes:
             chosen[name] = recipes[name]
         else:
-            near = difflib.get_close_matches(name, recipes, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`lpjepa reproduce` lists what there is"
+            hint = suggestion(name, recipes, "`lpjepa reproduce` lists what there is")
             raise ValueError(f"there is no recipe {name!r}; {hint}")
     return list(chosen.values())
 

@@ -19,7 +19,7 @@ from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.pieces import Subject, compute, missing_pieces
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Result, Store, hardware, result_of
-from lpjepa.recipes.sweep import Job
+from lpjepa.recipes.workers import Job
 from lpjepa.training import Config, Run, pretrain, to_dict
 from lpjepa.training.checkpoint import list_checkpoints
 from lpjepa.training.display import build_display

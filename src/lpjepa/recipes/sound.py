@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from lpjepa.recipes.cases import SCALES, read_yaml, scale_of
+from lpjepa._names import suggestion
+from lpjepa.recipes.cases import SCALES, config_of
 from lpjepa.recipes.catalog import Recipe
 from lpjepa.recipes.claim_tests import ONE_ROW, TESTS
 from lpjepa.recipes.collected import matches
@@ -25,9 +25,8 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check(recipe: Recipe) -> None:
-    for row in recipe.rows:
-        _known("method", row.get("method", "rgn"), read_yaml("methods.yaml"))
-        _known("base", row.get("base", recipe.base), scale_of("paper")["bases"])
+    for case in recipe.cases("paper"):
+        config_of(case, "paper", seed=0)  # its method, its base and its keys
     for piece in recipe.pieces:
         _known("piece", piece, PIECES)
     for column in recipe.columns_at("paper"):
@@ -60,9 +59,6 @@ def _check_column(name: str) -> None:
         _known("column", name, METRICS)
 
 
-def _known(what: str, name: Any, names: Iterable[str]) -> None:
-    names = list(names)
+def _known(what: str, name: Any, names: Collection[str]) -> None:
     if name not in names:
-        near = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise ValueError(f"there is no {what} {name!r}; {hint}")
+        raise ValueError(f"there is no {what} {name!r}; {suggestion(name, names)}")

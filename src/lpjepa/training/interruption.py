@@ -46,9 +46,7 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal_number = number
         if is_first():
-            again = b" (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else b""
-            # Not print: the handler may run in the middle of one.
-            os.write(2, b"\nstopping after this step" + again + b"\n")
+            say_stopping("after this step", number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -59,3 +57,9 @@ def stop_requests() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def say_stopping(when: str, number: int) -> None:
+    """What a signal's handler says; not by print, in the middle of which it may run."""
+    again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
+    os.write(2, f"\nstopping {when}{again}\n".encode())

@@ -5,12 +5,12 @@ config = load_config("presets:cifar100", {"target": {"mu": -1.0}})
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from lpjepa._names import suggestion
 from lpjepa.training._typed import ConfigError, flat, hint_of, merge, unknown_key
 from lpjepa.training.config import Config, check
 
@@ -64,8 +64,7 @@ def read_layer(source: str | Path) -> dict[str, Any]:
     if str(source).startswith("presets:"):
         name = str(source).split(":", 1)[1]
         if name not in preset_names():
-            nearest = difflib.get_close_matches(name, preset_names(), n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(preset_names())}"
+            hint = suggestion(name, preset_names())
             raise ConfigError(f"presets:{name}: there is no such preset; {hint}")
         text = (resources.files("lpjepa.training") / "presets" / f"{name}.yaml").read_text()
     else:

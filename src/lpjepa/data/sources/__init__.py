@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpjepa._names import suggestion
 from lpjepa.data.decoding import FileReader
 from lpjepa.data.errors import DataError
 from lpjepa.data.image_set import ImageSet, Storage
@@ -70,8 +71,8 @@ def load_source(name: str, root: str | Path | None = None, split: str = "train",
     own = parameters[parameters.index("storage") + 1 :]
     for option in options:
         if option not in storage_names + own:
-            near = difflib.get_close_matches(option, storage_names + own, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(own + storage_names)}."
+            takes = own + storage_names
+            hint = suggestion(option, takes, f"it takes {', '.join(takes)}.")
             raise DataError(f"the source {name} has no option {option}; {hint}")
     storage = Storage(**{key: value for key, value in options.items() if key in storage_names})
     if split != "train" and storage.keep == "whole":
