@@ -13,6 +13,7 @@ from lpjepa.recipes.sound import check_recipe
 from lpjepa.recipes.values import number
 from lpjepa.training import load_config
 from lpjepa.training.config import FREE_KEYS, differing_keys, identity
+from lpjepa.training.fork import plain_until
 
 # Every \label{tab:...} and \label{fig:...} of the paper, main text and appendix.
 PAPER = [
@@ -200,17 +201,18 @@ def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
     assert len(set(keys)) == 3 * 24
 
 
-def test_the_exact_preset_differs_from_cifar100_in_the_axes_alone() -> None:
+def test_the_exact_preset_differs_from_cifar100_in_late_thresholds_alone() -> None:
     exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
-    assert differing_keys(exact, plain) == ["loss.axes_weight"]
+    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from"]
+    assert identity(plain_until(exact)[0]) == identity(plain), "both cost little more than one"
     cases = catalog()["exact-sparsity-preset"].cases("small")
     assert {(c.group, c["mu"]) for c in cases} == {
         (group, mu)
         for group in ("plain loss", "presets:cifar100-exact-sparsity")
         for mu in (-3, -2, -1, 0, 1)
     }
-    weights = {config_of(case, "small", 5).loss.axes_weight for case in cases}
-    assert weights == {0.0, exact.loss.axes_weight}
+    shares = {config_of(case, "small", 5).train.calibrate_from for case in cases}
+    assert shares == {0.0, exact.train.calibrate_from}
 
 
 def test_rows_set_no_key_that_identity_ignores() -> None:

@@ -22,7 +22,7 @@ from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
-from lpjepa.recipes.sweep import outstanding
+from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Stopped, _told_by_us, _until
@@ -218,6 +218,35 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
     assert summary.messages == []
     assert summary.done == len(jobs) == len(Store(places.results, "smoke"))
     assert all(line.startswith("done: ") for line in heard)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, workers: int) -> None:
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
+    jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
+    late = [job for job in jobs if job.config.train.calibrate_from]
+    first = [job for job in jobs if job.keep_at == (0.5,)]
+    assert (len(jobs), len(late), len(first)) == (4, 2, 2)
+    assert [[job.config.target.mu for job in chain] for chain in chains(jobs, places)] == [[-2, -2], [0, 0]]
+    summary = sweep(jobs, places, workers=workers, say=lambda line: None)
+    assert (summary.done, summary.messages) == (4, [])
+    store = Store(places.results, "smoke")
+    for job in late:
+        result = store.get(job.config)
+        assert result is not None
+        assert result["goes_on"]["epoch"] == 1
+        assert result["training"]["epoch"] == [1, 2]
+        (before,) = [one for one in first if identity(one.config) == result["goes_on"]["from"]]
+        plain = store.get(before.config)
+        assert plain is not None
+        assert "goes_on" not in plain
+        assert plain["training"]["loss"][0] == result["training"]["loss"][0]
+    shutil.rmtree(places.run_folder(late[0].config))
+    (places.results / "smoke" / f"{identity(late[0].config)}.json").unlink()
+    todo = outstanding(jobs, places)[0]
+    assert todo == late[:1], "the plain training is done"
+    assert sweep(jobs, places, say=lambda line: None).done == 1
 
 
 def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) -> None:

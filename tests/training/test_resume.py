@@ -15,6 +15,8 @@ import yaml
 from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain, to_dict
 from lpjepa.training.circumstances import fingerprint, with_absolute_root
 from lpjepa.training.config import default_folder
+from lpjepa.training.fork import fork, plain_until
+from lpjepa.training.layers import replace
 
 
 def final_state(run):
@@ -304,3 +306,34 @@ def test_roots_of_all_kinds(tiny, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="got nothing"):
         root("")
     assert default_folder(tiny({"data": {"root": "a\udcff"}})).parent.name == "runs"
+
+
+@pytest.mark.parametrize("optim", [{}, {"name": "lars", "accumulate": 3, "ema": 0.9, "lr": 0.1}])
+def test_late_thresholds_from_the_checkpoint_of_the_plain_run_are_those_of_a_run_of_its_own(
+    tiny, tmp_path, optim
+):
+    """Weights, optimizers and journal of a run of its own are the oracle, to the last bit."""
+    late = {
+        "model": {"activation": "calibrated"},
+        "optim": optim,
+        "train": {"epochs": 4, "calibrate_from": 0.5, "out": str(tmp_path / "whole")},
+    }
+    config = tiny(late)
+    plain, share = plain_until(config)
+    assert (plain.model.activation, plain.train.calibrate_from, share) == ("auto", 0.0, 0.5)
+    first = pretrain(replace(plain, {"train": {"out": str(tmp_path / "plain"), "keep_at": [0.25, share]}}))
+    kept = sorted(path.name for path in first.checkpoints.glob("kept-*.pt"))
+    assert kept == ["kept-0.25.pt", "kept-0.5.pt"]
+    begun = fork(first.checkpoints / kept[1], replace(config, {"train": {"out": str(tmp_path / "forked")}}))
+    assert not begun.finished
+    assert [entry["epoch"] for entry in begun.metrics("epoch")] == [1, 2]
+    forked, whole = pretrain(begun.config), pretrain(config)
+    assert_same(final_state(forked), final_state(whole))
+    assert journal(forked) == journal(whole)
+    assert whole.final["l0"] != first.final["l0"]
+
+
+def test_a_checkpoint_is_kept_at_a_share_of_the_training_only(tiny):
+    with pytest.raises(ConfigError, match=r"train.keep_at: expected shares between 0 and 1, got \[1.0\]"):
+        pretrain(tiny({"train": {"keep_at": [1.0]}}))
+    assert plain_until(tiny({"model": {"activation": "calibrated"}}))[1] == 0

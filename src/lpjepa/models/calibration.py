@@ -58,5 +58,10 @@ class CalibratedReLU(nn.Module):
         rate = (1 / followed.clamp(min=1)).clamp(min=1 / MEMORY) * (followed > 0)
         self.threshold.lerp_(quantile_D, rate)
 
+    @staticmethod
+    def within(module: nn.Module) -> list[CalibratedReLU]:
+        """Those of a module."""
+        return [part for part in module.modules() if isinstance(part, CalibratedReLU)]
+
     def extra_repr(self) -> str:
         return f"{len(self.threshold)}, active={float(self.active):.4g}"

@@ -21,8 +21,10 @@ from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Result, Store, hardware, result_of
 from lpjepa.recipes.workers import Job
 from lpjepa.training import Config, Run, pretrain, to_dict
-from lpjepa.training.checkpoint import list_checkpoints
+from lpjepa.training.checkpoint import kept_name, list_checkpoints
+from lpjepa.training.config import identity
 from lpjepa.training.display import build_display
+from lpjepa.training.fork import fork, plain_until
 from lpjepa.training.layers import replace
 from lpjepa.training.processes import pick_device
 
@@ -37,9 +39,11 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    anew = bool(lacking) and not list_checkpoints(folder / "checkpoints")  # which pieces are made from
+    anew = bool(lacking) and not list_checkpoints(
+        places.checkpoints(job.config)
+    )  # which pieces are made from
     if result is None or anew:
-        result = _train(job.config, places, folder, on, workers, anew)
+        result = _train(job, places, folder, on, workers, anew)
         store.put(job.config, result)
         lacking = missing_pieces(result, job.pieces, places)
     subject = Subject(folder, places, str(on))
@@ -50,18 +54,37 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
         store.put(job.config, result)
 
 
-def _train(
-    config: Config, places: Places, folder: Path, device: torch.device, workers: int, anew: bool
-) -> Result:
-    trained, cost_file = as_trained(config, places, folder, device), folder / "cost.json"
+def epochs_ahead(config: Config, places: Places) -> float:
+    """How long a training that has no checkpoint yet will be, where it may go on from another one."""
+    share = plain_until(config)[1] if _shared_checkpoint(config, places) else 0.0
+    return config.train.epochs * (1.0 - share)
+
+
+def _shared_checkpoint(config: Config, places: Places) -> Path | None:
+    """Where the training that `config` is at first has kept its checkpoint for it, if it has."""
+    plain, share = plain_until(config)
+    path = places.checkpoints(plain) / kept_name(share)
+    return path if share > 0 and path.is_file() else None
+
+
+def _train(job: Job, places: Places, folder: Path, device: torch.device, workers: int, anew: bool) -> Result:
+    config, cost_file = job.config, folder / "cost.json"
+    trained = as_trained(config, places, folder, device)
+    trained = replace(trained, {"train": {"keep_at": list(job.keep_at)}})
     if anew:  # also where the folder has the numbers of a training whose checkpoints are gone
         trained = replace(trained, {"train": {"resume": False}})
         cost_file.unlink(missing_ok=True)
+    elif not list_checkpoints(places.checkpoints(config)) and (path := _shared_checkpoint(config, places)):
+        fork(path, trained)
+        plain, share = plain_until(config)
+        goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
+        cost_file.write_text(json.dumps({"goes_on": goes_on}))
     run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
         machine |= {"memory_gb": cost["memory_gb"], "utilisation": cost["utilisation"]}
-    return result_of(run, config, machine, cost["seconds"])
+    result = result_of(run, config, machine, cost["seconds"])
+    return result | {"goes_on": cost["goes_on"]} if "goes_on" in cost else result
 
 
 def as_trained(config: Config, places: Places, folder: Path, device: torch.device) -> Config:

@@ -25,6 +25,9 @@ class Places:
     def run_folder(self, config: Config) -> Path:
         return self.work / self.scale / f"{config.loss.method}-{identity(config)}"
 
+    def checkpoints(self, config: Config) -> Path:
+        return self.run_folder(config) / "checkpoints"
+
     def prepare(self) -> None:
         if self.scale == "smoke":
             write_smoke_sets(self.work / "sets")

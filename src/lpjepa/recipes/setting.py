@@ -76,8 +76,11 @@ def provenance(collected: Collected) -> str:
         return f"*{text}; nothing measured yet.*"
     if others := len(results) - collected.found:
         text += f", and {others} of another seed in the place of those that wait"
-    minutes = [result["seconds"] / 60 for result in results]
+    on = [result for result in results if "goes_on" in result]
+    minutes = [result["seconds"] / 60 for result in results if result not in on] or [on[0]["seconds"] / 60]
     low, high = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
+    if on:
+        text += f", of which {len(on)} went on from another one's checkpoint, the same training until then"
     parts = [
         text,
         f"{low if low == high else f'{low} to {high}'} minutes" + " each" * (len(results) > 1),

@@ -17,6 +17,7 @@ from lpjepa.recipes.store import Store
 from lpjepa.recipes.workers import Job, outcomes
 from lpjepa.training.checkpoint import list_checkpoints
 from lpjepa.training.config import identity
+from lpjepa.training.fork import plain_until
 
 
 @dataclass
@@ -79,6 +80,11 @@ def plan(
                 key = identity(config_of(case, scale, seed, length, changes))
                 if key in jobs:
                     jobs[key].pieces = tuple(dict.fromkeys([*jobs[key].pieces, *recipe.pieces]))
+    for job in jobs.values():
+        plain, share = plain_until(job.config)
+        if share and identity(plain) in jobs:
+            first = jobs[identity(plain)]
+            first.keep_at = tuple(sorted({*first.keep_at, share}))
     return list(jobs.values())
 
 
@@ -96,13 +102,23 @@ def outstanding(jobs: Sequence[Job], places: Places, again: bool = False) -> tup
         result = store.get(job.config)
         if result is not None and not missing_pieces(result, job.pieces, places):
             continue
-        if list_checkpoints(places.run_folder(job.config) / "checkpoints"):
+        if list_checkpoints(places.checkpoints(job.config)):
             started.append(job)
         elif result is None or again:
             fresh.append(job)
         else:
             incomplete.append(job)
     return started + fresh, incomplete
+
+
+def chains(jobs: Sequence[Job], places: Places) -> list[list[Job]]:
+    """The jobs, each followed by those that go on from it and have no checkpoint of their own yet."""
+    first = {identity(job.config): [job] for job in jobs}
+    for job in jobs:
+        own, before = identity(job.config), identity(plain_until(job.config)[0])
+        if own != before and before in first and not list_checkpoints(places.checkpoints(job.config)):
+            first[before] += first.pop(own)
+    return list(first.values())
 
 
 def sweep(
@@ -131,8 +147,9 @@ def sweep(
         part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
         if not part or summary.stopped or signals:
             continue
-        count = 1 if alone else min(workers, len(part))
-        for kind, label, text in outcomes(part, places, count, (deadline, whole), device, signals):
+        together = chains(part, places)
+        count = 1 if alone else min(workers, len(together))
+        for kind, label, text in outcomes(together, places, count, (deadline, whole), device, signals):
             if kind == "missing":
                 if sources[label] in missing:  # it has been said
                     continue

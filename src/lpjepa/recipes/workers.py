@@ -36,6 +36,7 @@ class Job:
     label: str
     pieces: tuple[str, ...] = ()
     alone: bool = False
+    keep_at: tuple[float, ...] = ()  # where other trainings go on from this one
 
 
 class Stopped(BaseException):
@@ -43,23 +44,29 @@ class Stopped(BaseException):
 
 
 def outcomes(
-    jobs: Sequence[Job], places: Places, workers: int, limit: Limit, device: str, signals: list[int]
+    chains: Sequence[Sequence[Job]],
+    places: Places,
+    workers: int,
+    limit: Limit,
+    device: str,
+    signals: list[int],
 ) -> Iterator[tuple[str, str, str]]:
     """("done" | "stopped" | "failed" | "missing", label, text) of each job that was taken up.
 
-    `missing`: the images to train on are not there. Signals that stop the work before its time are noted in
-    `signals`.
+    Those of a chain go on from its first one, whose checkpoints may not outlive this sweep: one worker does
+    them in turn. `missing`: the images to train on are not there. Signals that stop the work before its time
+    are noted in `signals`.
     """
     if workers == 1:
         from itertools import count
 
         numbers = count()
-        yield from _work(jobs, lambda: next(numbers), places, limit, device, 1, signals)
+        yield from _work(chains, lambda: next(numbers), places, limit, device, 1, signals)
         return
     context = multiprocessing.get_context("spawn")  # a CUDA context does not survive a fork
     counter = context.Value("i", 0)
     found: Any = context.SimpleQueue()
-    arguments = (list(jobs), counter, found, places, limit, device, workers)
+    arguments = (list(chains), counter, found, places, limit, device, workers)
     processes = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
     with _told_by_us(processes, signals):
         while any(process.is_alive() for process in processes) or not found.empty():
@@ -107,7 +114,7 @@ def _told_by_us(processes: Sequence[Any], signals: list[int]) -> Iterator[None]:
 
 
 def _worker(
-    jobs: Sequence[Job],
+    chains: Sequence[Sequence[Job]],
     counter: Any,
     found: Any,
     places: Places,
@@ -124,12 +131,12 @@ def _worker(
             counter.value += 1
             return counter.value - 1
 
-    for outcome in _work(jobs, take, places, limit, device, workers, signals=[]):
+    for outcome in _work(chains, take, places, limit, device, workers, signals=[]):
         found.put(outcome)
 
 
 def _work(
-    jobs: Sequence[Job],
+    chains: Sequence[Sequence[Job]],
     take: Callable[[], int],
     places: Places,
     limit: Limit,
@@ -138,35 +145,38 @@ def _work(
     signals: list[int],
 ) -> Iterator[tuple[str, str, str]]:
     from lpjepa.data import MissingData
-    from lpjepa.recipes.one_run import finish_job
+    from lpjepa.recipes.one_run import epochs_ahead, finish_job
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
     pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
-    while (number := take()) < len(jobs) and (deadline is None or time.time() < deadline):
-        job, began = jobs[number], time.time()
-        kind, epochs = job.config.model.encoder, job.config.train.epochs
-        if whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline:
-            continue
-        try:
-            with _until(deadline):
-                finish_job(job, places, device, workers)
-        except (Interrupted, Stopped) as stop:
-            if deadline is None or time.time() < deadline:
-                signals.append(getattr(stop, "signal_number", signal.SIGTERM))
-            yield "stopped", job.label, ""
-            return
-        except MissingData as error:
-            if Store(places.results, places.scale).get(job.config) is not None:  # a set to transfer to
-                yield "failed", job.label, f": {error}"
+    while (number := take()) < len(chains):
+        for job in chains[number]:
+            began, kind, epochs = time.time(), job.config.model.encoder, epochs_ahead(job.config, places)
+            over = deadline is not None and began >= deadline
+            if over or (whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline):
+                break
+            try:
+                with _until(deadline):
+                    finish_job(job, places, device, workers)
+            except (Interrupted, Stopped) as stop:
+                if deadline is None or time.time() < deadline:
+                    signals.append(getattr(stop, "signal_number", signal.SIGTERM))
+                yield "stopped", job.label, ""
+                return
+            except MissingData as error:
+                if Store(places.results, places.scale).get(job.config) is not None:  # a set to transfer to
+                    yield "failed", job.label, f": {error}"
+                else:
+                    hint = "If it lies elsewhere, name that folder with --data-root."
+                    yield "missing", job.label, f": {error} {hint}"
+                break
+            except Exception as error:  # one that diverges or runs out of memory must not end the others
+                yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
+                break
             else:
-                hint = "If it lies elsewhere, name that folder with --data-root."
-                yield "missing", job.label, f": {error} {hint}"
-        except Exception as error:  # one that diverges or runs out of memory must not end the others
-            yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
-        else:
-            pace[kind] = (time.time() - began) / epochs
-            yield "done", job.label, f" in {time.time() - began:.0f} s"
+                pace[kind] = (time.time() - began) / epochs
+                yield "done", job.label, f" in {time.time() - began:.0f} s"
 
 
 def _noted(folder: Path) -> str:

@@ -215,9 +215,8 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     batches = config.train.epochs * (
         loader.steps_per_epoch - loader.steps_per_epoch % config.optim.accumulate
     )
-    for module in model.projector.modules():
-        if isinstance(module, CalibratedReLU):
-            module.after.fill_(int(config.train.calibrate_from * batches))
+    for rectifier in CalibratedReLU.within(model.projector):
+        rectifier.after.fill_(round(config.train.calibrate_from * batches))
     batch = config.train.batch_size * world * config.optim.accumulate
     rates = [config.optim.lr, config.optim.probe_lr]
     if config.optim.scale_lr_by_batch:

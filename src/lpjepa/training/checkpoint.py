@@ -79,6 +79,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
+def kept_name(share: float) -> str:
+    """The name of the checkpoint that is kept at a share of the training."""
+    return f"kept-{share:g}.pt"
+
+
 def step_of(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     return int(match.group(1)) if match else -1
@@ -128,13 +133,13 @@ def clear(folder: Path) -> None:
             path.unlink()
 
 
-def check_room(folder: Path, state_bytes: int) -> None:
-    """Refuse a run whose checkpoints the disk cannot hold: the two kept and the one being written.
+def check_room(folder: Path, state_bytes: int, besides: int = 0) -> None:
+    """Refuse a run whose checkpoints the disk cannot hold: the two kept, the one being written and `besides`.
 
     Those that a resumed run has there already need no room of their own.
     """
-    there = sum(path.stat().st_size for path in list_checkpoints(folder / "checkpoints"))
-    free, needed = shutil.disk_usage(folder).free + there, (KEPT + 1) * state_bytes
+    there = sum(path.stat().st_size for path in (folder / "checkpoints").glob("*.pt"))
+    free, needed = shutil.disk_usage(folder).free + there, (KEPT + 1 + besides) * state_bytes
     if free < needed:
         raise CheckpointError(
             f"{folder}: checkpoints need {human(needed)} and {human(free)} are free; "

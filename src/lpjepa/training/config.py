@@ -160,6 +160,8 @@ class TrainConfig:
     """Divide parameters among the processes with FSDP2 instead of copying them."""
     sync_bn: bool = True
     """BatchNorm over the batches of all processes."""
+    keep_at: tuple[float, ...] = ()
+    """Shares of the training at which a checkpoint is kept for good, besides the newest two."""
     calibrate_from: float = 0.0
     """Share of the training after which the thresholds of model.activation calibrated begin to follow."""
 
@@ -197,7 +199,8 @@ class Config:
 # Keys that change where or how fast a run goes, not what it computes: a run resumes when they differ.
 FREE_KEYS = (
     "data.root", "data.max_memory", "data.workers",
-    "train.device", "train.out", "train.resume", "train.checkpoint_every", "train.compile", "train.capture",
+    "train.device", "train.out", "train.resume", "train.checkpoint_every", "train.keep_at", "train.compile",
+    "train.capture",
     "log.every", "log.monitor_every", "log.tensorboard", "log.wandb", "log.plain",
 )  # fmt: skip
 
@@ -223,6 +226,8 @@ def check(config: Config) -> Config:
         raise ConfigError("target: give either target.active or target.mu, and not both")
     if target.active is not None and not 0 < target.active < 1:
         raise ConfigError(f"target.active: expected a fraction between 0 and 1, got {target.active}")
+    if not all(0 < share < 1 for share in config.train.keep_at):
+        raise ConfigError(f"train.keep_at: expected shares between 0 and 1, got {list(config.train.keep_at)}")
     for keys, expected, allowed in (
         (_POSITIVE, "a positive number", lambda value: 0 < value < math.inf),
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),

@@ -109,11 +109,13 @@ class Trainer:
         self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
+        self.kept_steps = {round(share * self.total): share for share in train.keep_at}
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
 
     def train(self, resume: bool) -> None:
         if self.rank == 0:
-            checkpoint.check_room(self.run.folder, state.state_bytes(self.parts.step))
+            size = state.state_bytes(self.parts.step)
+            checkpoint.check_room(self.run.folder, size, len(self.kept_steps))
         if resume:
             self._resume()
         elif self.rank == 0:
@@ -146,6 +148,8 @@ class Trainer:
                 if self.world == 1
                 else (self.step_now % log.every == 0 and any_rank(bool(self.stop)))
             )
+            if self.step_now in self.kept_steps:
+                self._save(checkpoint.kept_name(self.kept_steps[self.step_now]))
             if asked or (ends and self.step_now == self.total) or self.step_now % self.save_every == 0:
                 self._save()
             if asked and self.step_now < self.total:
@@ -228,10 +232,10 @@ class Trainer:
         }
         return {**state.collect(self.parts.step), "progress": progress, "config": to_dict(self.config)}
 
-    def _save(self) -> None:
+    def _save(self, name: str | None = None) -> None:
         content = self._state()
         if self.rank == 0:
-            checkpoint.save(self.run.checkpoints, self.step_now, content)
+            checkpoint.save(self.run.checkpoints, self.step_now, content, name)
 
     def _resume(self) -> None:
         content = checkpoint.load_newest(self.run.checkpoints)

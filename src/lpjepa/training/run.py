@@ -96,9 +96,8 @@ def build_model(config: Config) -> SparseModel:
 
     settled: Any = activation_of(config)
     model = build(replace(config.model, activation=settled), config.views.size)
-    for module in model.projector.modules():
-        if isinstance(module, CalibratedReLU):
-            module.active.fill_(build_target(config).active_probability)  # type: ignore[attr-defined]
+    for rectifier in CalibratedReLU.within(model.projector):
+        rectifier.active.fill_(build_target(config).active_probability)  # type: ignore[attr-defined]
     return model
 
 

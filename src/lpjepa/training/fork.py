@@ -1,0 +1,52 @@
+"""A run that begins where another one stood, where both are the same training up to there.
+
+Thresholds that follow late (`train.calibrate_from`) are zero until then: a plain rectifier's training, to the
+last bit. With the plain run's checkpoint at that place (its `train.keep_at`), both cost one training and the
+rest of another, and differ in nothing but the thresholds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from torch import Tensor
+
+from lpjepa.models import CalibratedReLU
+from lpjepa.training import checkpoint
+from lpjepa.training._typed import to_dict
+from lpjepa.training.config import Config
+from lpjepa.training.journal import Journal
+from lpjepa.training.layers import replace
+from lpjepa.training.run import Run, build_model
+
+
+def plain_until(config: Config) -> tuple[Config, float]:
+    """The training that `config` is up to a share of its length, and that share; 0 where it is its own."""
+    share = config.train.calibrate_from
+    if config.model.activation != "calibrated" or share <= 0:
+        return config, 0.0
+    return replace(config, {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0}}), share
+
+
+def fork(path: Path, config: Config) -> Run:
+    """Begin the run of `config`, in its `train.out`, with the checkpoint of another run."""
+    assert config.train.out is not None
+    run = Run(Path(config.train.out), config)
+    state = checkpoint.load(path)
+    step = state["progress"]["step"]
+    model = build_model(config)
+    for rectifier in CalibratedReLU.within(model.projector):
+        rectifier.batches.fill_(step * config.optim.accumulate)
+    own: dict[str, Tensor] = model.state_dict()
+    state["trainee"] = {**{f"model.{name}": value for name, value in own.items()}, **state["trainee"]}
+    if "ema" in state:
+        state["ema"] = {**own, **state["ema"]}
+    state["config"] = to_dict(config)
+    checkpoint.check_writable(run.folder)
+    journal = run.folder / "metrics.jsonl"
+    shutil.copyfile(path.parent.parent / "metrics.jsonl", journal)
+    Journal(journal, []).keep_until(step)
+    run.save_config()
+    checkpoint.save(run.checkpoints, step, state)  # last: with it, the run is one that goes on
+    return run
