@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from lpjepa.data import EvalTransform, load_source
 from lpjepa.models import CalibratedReLU, build_projector
+from lpjepa.training import checkpoint
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.layers import load_config
 from lpjepa.training.loop import pretrain
@@ -101,6 +103,58 @@ def test_late_in_a_training_and_over_an_interruption(tmp_path, accumulate):
     (run.folder / "metrics.jsonl").write_text("")
     again = pretrain(load_config("presets:digits", changes)).model(torch.device("cpu")).projector[-1]
     assert torch.equal(again.threshold, relus[1].threshold)
+
+
+@pytest.mark.parametrize("active", [0.007, 0.3, 0.5, 0.9])
+def test_fitted_to_all_images_at_once(active):
+    values = torch.randn(3001, 130, generator=torch.Generator().manual_seed(0))
+    relu = CalibratedReLU(130, active)
+    relu.fit(values)
+    expected = np.quantile(values.double().numpy(), 1 - active, axis=0, method="hazen")
+    np.testing.assert_allclose(relu.threshold, expected, atol=1e-4)
+    shares = (relu.eval()(values) > 0).float().mean(0)
+    assert (shares - active).abs().max() <= 1 / 3001
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize("start", [0.0, 0.5, 1.0])
+def test_set_by_the_training_images_when_the_training_is_over(tmp_path, start, ema):
+    """Every feature is active as often as asked on the images as evaluation sees them, saved and reloaded."""
+    changes = {
+        "model": {"activation": "calibrated"},
+        "target": {"active": 0.1},
+        "optim": {"ema": ema},
+        "train": {
+            "epochs": 2,
+            "calibrate_from": start,
+            "calibrate_on": "images",
+            "out": str(tmp_path / "run"),
+        },
+        "log": {"plain": True},
+    }
+    config = load_config("presets:digits", changes)
+    run = pretrain(config)
+    images = load_source("digits", None, "train")
+    preprocess = EvalTransform(config.views.size, mean=config.views.mean, std=config.views.std)
+    with torch.no_grad():
+        z_ND = run.model()(preprocess(images.images))[1]
+    shares_D = (z_ND > 0).float().mean(0)
+    assert (shares_D - 0.1).abs().max() < 2 / len(z_ND), "but for ties of rounding"
+    assert run.final["l0"] == pytest.approx(0.1, abs=0.02)
+    path = run.weights()[1]
+    before = checkpoint.load(path)["trainee"]
+    (run.folder / "metrics.jsonl").write_text("")
+    again = checkpoint.load(pretrain(config).weights()[1])["trainee"]  # stopped before its last measurement
+    assert all(torch.equal(again[name], value) for name, value in before.items())
+
+
+def test_at_the_end_only_by_images(tmp_path):
+    changes = {"model": {"activation": "calibrated"}, "train": {"calibrate_from": 1.0}}
+    with pytest.raises(ConfigError, match=r"calibrate_from: at 1 .* set train.calibrate_on images"):
+        pretrain(load_config("presets:digits", changes, {"train": {"out": str(tmp_path / "run")}}))
+    changes = {"train": {"calibrate_on": "images", "out": str(tmp_path / "run")}}
+    with pytest.raises(ConfigError, match=r"calibrate_on: images is of no use with model\.activation relu"):
+        pretrain(load_config("presets:digits", changes))
 
 
 def test_a_time_without_thresholds_is_refused(tmp_path):

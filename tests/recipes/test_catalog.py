@@ -203,16 +203,16 @@ def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
 
 def test_the_exact_preset_differs_from_cifar100_in_late_thresholds_alone() -> None:
     exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
-    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from"]
+    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from", "train.calibrate_on"]
     assert identity(plain_until(exact)[0]) == identity(plain), "both cost little more than one"
     cases = catalog()["exact-sparsity-preset"].cases("small")
     assert {(c.group, c["mu"]) for c in cases} == {
         (group, mu)
-        for group in ("plain loss", "presets:cifar100-exact-sparsity")
+        for group in ("plain loss", "thresholds in the last tenth", "presets:cifar100-exact-sparsity")
         for mu in (-3, -2, -1, 0, 1)
     }
     shares = {config_of(case, "small", 5).train.calibrate_from for case in cases}
-    assert shares == {0.0, exact.train.calibrate_from}
+    assert shares == {0.0, 0.9, exact.train.calibrate_from}
 
 
 def test_rows_set_no_key_that_identity_ignores() -> None:

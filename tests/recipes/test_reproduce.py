@@ -226,16 +226,16 @@ def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, w
     changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
     jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
     late = [job for job in jobs if job.config.train.calibrate_from]
-    first = [job for job in jobs if job.keep_at == (0.5,)]
-    assert (len(jobs), len(late), len(first)) == (4, 2, 2)
-    assert [[job.config.target.mu for job in chain] for chain in chains(jobs, places)] == [[-2, -2], [0, 0]]
+    first = [job for job in jobs if job.keep_at == (0.9, 1.0)]
+    assert (len(jobs), len(late), len(first)) == (6, 4, 2)
+    assert [[job.config.target.mu for job in chain] for chain in chains(jobs, places)] == [[-2] * 3, [0] * 3]
     summary = sweep(jobs, places, workers=workers, say=lambda line: None)
-    assert (summary.done, summary.messages) == (4, [])
+    assert (summary.done, summary.messages) == (6, [])
     store = Store(places.results, "smoke")
     for job in late:
         result = store.get(job.config)
         assert result is not None
-        assert result["goes_on"]["epoch"] == 1
+        assert result["goes_on"]["epoch"] == 2 * job.config.train.calibrate_from
         assert result["training"]["epoch"] == [1, 2]
         (before,) = [one for one in first if identity(one.config) == result["goes_on"]["from"]]
         plain = store.get(before.config)

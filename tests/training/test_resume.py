@@ -309,24 +309,25 @@ def test_roots_of_all_kinds(tiny, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("optim", [{}, {"name": "lars", "accumulate": 3, "ema": 0.9, "lr": 0.1}])
+@pytest.mark.parametrize(("start", "by"), [(0.5, "views"), (0.5, "images"), (1.0, "images")])
 def test_late_thresholds_from_the_checkpoint_of_the_plain_run_are_those_of_a_run_of_its_own(
-    tiny, tmp_path, optim
+    tiny, tmp_path, optim, start, by
 ):
     """Weights, optimizers and journal of a run of its own are the oracle, to the last bit."""
     late = {
         "model": {"activation": "calibrated"},
         "optim": optim,
-        "train": {"epochs": 4, "calibrate_from": 0.5, "out": str(tmp_path / "whole")},
+        "train": {"epochs": 4, "calibrate_from": start, "calibrate_on": by, "out": str(tmp_path / "whole")},
     }
     config = tiny(late)
     plain, share = plain_until(config)
-    assert (plain.model.activation, plain.train.calibrate_from, share) == ("auto", 0.0, 0.5)
+    assert (plain.model.activation, plain.train.calibrate_from, share) == ("auto", 0.0, start)
     first = pretrain(replace(plain, {"train": {"out": str(tmp_path / "plain"), "keep_at": [0.25, share]}}))
     kept = sorted(path.name for path in first.checkpoints.glob("kept-*.pt"))
-    assert kept == ["kept-0.25.pt", "kept-0.5.pt"]
+    assert kept == ["kept-0.25.pt", f"kept-{start:g}.pt"]
     begun = fork(first.checkpoints / kept[1], replace(config, {"train": {"out": str(tmp_path / "forked")}}))
     assert not begun.finished
-    assert [entry["epoch"] for entry in begun.metrics("epoch")] == [1, 2]
+    assert [entry["epoch"] for entry in begun.metrics("epoch")] == list(range(1, int(4 * start) + 1))
     forked, whole = pretrain(begun.config), pretrain(config)
     assert_same(final_state(forked), final_state(whole))
     assert journal(forked) == journal(whole)
@@ -334,6 +335,6 @@ def test_late_thresholds_from_the_checkpoint_of_the_plain_run_are_those_of_a_run
 
 
 def test_a_checkpoint_is_kept_at_a_share_of_the_training_only(tiny):
-    with pytest.raises(ConfigError, match=r"train.keep_at: expected shares between 0 and 1, got \[1.0\]"):
-        pretrain(tiny({"train": {"keep_at": [1.0]}}))
+    with pytest.raises(ConfigError, match=r"train.keep_at: expected shares above 0 and up to 1, got \[1.5\]"):
+        pretrain(tiny({"train": {"keep_at": [1.5]}}))
     assert plain_until(tiny({"model": {"activation": "calibrated"}}))[1] == 0

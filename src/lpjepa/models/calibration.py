@@ -9,6 +9,7 @@ from lpjepa._collectives import sum_over_ranks, world
 from lpjepa._sort import sort_values
 
 MEMORY = 50  # batches over which a threshold is averaged
+COLUMNS = 64  # sorted at a time where there are many images
 
 
 class CalibratedReLU(nn.Module):
@@ -41,15 +42,14 @@ class CalibratedReLU(nn.Module):
         return torch.relu(u_ND.float() - self.threshold).to(u_ND.dtype)
 
     @torch.no_grad()
+    def fit(self, u_ND: Tensor) -> None:
+        """Set τ to the quantiles of `u_ND`, of any number of images, instead of following batches."""
+        parts = u_ND.float().split(COLUMNS, dim=1)
+        self.threshold.copy_(torch.cat([self._quantile(part_Nd.sort(dim=0).values) for part_Nd in parts]))
+
+    @torch.no_grad()
     def _follow(self, u_ND: Tensor) -> None:
-        ascending_ND = sort_values(u_ND.T).T
-        # The i-th of N values, from 0, stands for the probability (i + 1/2) / N. Tensors: nothing waits.
-        position = ((1 - self.active) * len(u_ND) - 0.5).clamp(0, len(u_ND) - 1)
-        below = position.floor().clamp(max=max(len(u_ND) - 2, 0))
-        pair_2D = ascending_ND.index_select(
-            0, torch.stack([below, (below + 1).clamp(max=len(u_ND) - 1)]).long()
-        )
-        quantile_D = torch.lerp(pair_2D[0], pair_2D[1], position - below)
+        quantile_D = self._quantile(sort_values(u_ND.T).T)
         ranks = world()[1]
         if ranks > 1:
             quantile_D = sum_over_ranks(quantile_D) / ranks
@@ -57,6 +57,15 @@ class CalibratedReLU(nn.Module):
         followed = (self.batches - self.after).clamp(min=0)
         rate = (1 / followed.clamp(min=1)).clamp(min=1 / MEMORY) * (followed > 0)
         self.threshold.lerp_(quantile_D, rate)
+
+    def _quantile(self, ascending_ND: Tensor) -> Tensor:
+        """What a share ρ of each column lies above. Tensors throughout: nothing waits for the device."""
+        # The i-th of N values, from 0, stands for the probability (i + 1/2) / N.
+        count = len(ascending_ND)
+        position = ((1 - self.active) * count - 0.5).clamp(0, count - 1)
+        below = position.floor().clamp(max=max(count - 2, 0))
+        pair_2D = ascending_ND.index_select(0, torch.stack([below, (below + 1).clamp(max=count - 1)]).long())
+        return torch.lerp(pair_2D[0], pair_2D[1], position - below)
 
     @staticmethod
     def within(module: nn.Module) -> list[CalibratedReLU]:

@@ -175,7 +175,8 @@ def _work(
                 yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
                 break
             else:
-                pace[kind] = (time.time() - began) / epochs
+                if epochs == job.config.train.epochs:
+                    pace[kind] = (time.time() - began) / epochs
                 yield "done", job.label, f" in {time.time() - began:.0f} s"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from lpjepa._random import mix
@@ -19,7 +19,7 @@ from lpjepa.models import CalibratedReLU, SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
 from lpjepa.training.config import Config, activation_of, target_is_rectified
-from lpjepa.training.monitors import Features, extract, measure
+from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
 from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe_accuracy
@@ -95,7 +95,7 @@ class Assembly:
     def target(self) -> Distribution | None:
         return target_of(self.config)
 
-    def features(self, images: ImageSet, few: bool = False) -> Features:
+    def features(self, images: ImageSet, most: int | None = None) -> Features:
         train, workers = self.config.train, self.config.data.workers
         return extract(
             self.evaluated,
@@ -105,13 +105,26 @@ class Assembly:
             train.precision,
             train.batch_size,
             workers,
-            few,
+            most,
         )
+
+    def calibrate(self) -> None:
+        """Set the thresholds by the training images as evaluation sees them, instead of views."""
+        projector = self.evaluated.projector
+        assert isinstance(projector, nn.Sequential)
+        rectifier = projector[-1]
+        assert isinstance(rectifier, CalibratedReLU)
+        projector[-1] = nn.Identity()
+        try:
+            values = self.features(self.train, most=HELD // self.evaluated.projector_dim).z_ND
+        finally:
+            projector[-1] = rectifier
+        rectifier.fit(values.to(rectifier.threshold.device))
 
     def monitor(self) -> dict[str, Any]:
         """The measurements of an epoch, on the validation images or, without any, some training images."""
         if self.val is None:
-            return measure(self.features(self.train, few=True), None, self.target)
+            return measure(self.features(self.train, LARGEST_SAMPLE), None, self.target)
         return measure(self.features(self.val), self.step.trainee.probes, self.target)
 
     def final(self) -> dict[str, Any]:
@@ -279,10 +292,17 @@ def _check_combination(config: Config, world: int) -> None:
             "model.activation: calibrated takes its share of active features from a rectified target; use it "
             "with loss.method rectified_lpjepa"
         )
-    if config.train.calibrate_from > 0 and activation_of(config) != "calibrated":
+    late = {"calibrate_from": config.train.calibrate_from, "calibrate_on": config.train.calibrate_on}
+    for key, value in late.items() if activation_of(config) != "calibrated" else ():
+        if value not in (0.0, "views"):
+            raise ConfigError(
+                f"train.{key}: {value} is of no use with model.activation {activation_of(config)}, which has "
+                "no thresholds; use calibrated"
+            )
+    if config.train.calibrate_from == 1 and config.train.calibrate_on == "views":
         raise ConfigError(
-            f"train.calibrate_from: {config.train.calibrate_from} is of no use with model.activation "
-            f"{activation_of(config)}, which has no thresholds; use calibrated"
+            "train.calibrate_from: at 1 the training is over and thresholds follow no views any more; set "
+            "train.calibrate_on images, too"
         )
     if config.views.num_views < 2:
         raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")

@@ -164,6 +164,9 @@ class TrainConfig:
     """Shares of the training at which a checkpoint is kept for good, besides the newest two."""
     calibrate_from: float = 0.0
     """Share of the training after which the thresholds of model.activation calibrated begin to follow."""
+    calibrate_on: Literal["views", "images"] = "views"
+    """images: set them once more when the training is over, by its images as evaluation sees them; features
+    of views, which training sees, are not active as often."""
 
 
 @dataclass
@@ -206,7 +209,7 @@ FREE_KEYS = (
 
 
 # Keys that came later, and values at which they change nothing: trainings from before keep their identity.
-_LATER: dict[str, Any] = {"train.calibrate_from": 0.0}
+_LATER: dict[str, Any] = {"train.calibrate_from": 0.0, "train.calibrate_on": "views"}
 
 _POSITIVE = (
     "target.p", "target.scale", "train.epochs", "train.checkpoint_every", "optim.accumulate", "optim.lr",
@@ -226,14 +229,16 @@ def check(config: Config) -> Config:
         raise ConfigError("target: give either target.active or target.mu, and not both")
     if target.active is not None and not 0 < target.active < 1:
         raise ConfigError(f"target.active: expected a fraction between 0 and 1, got {target.active}")
-    if not all(0 < share < 1 for share in config.train.keep_at):
-        raise ConfigError(f"train.keep_at: expected shares between 0 and 1, got {list(config.train.keep_at)}")
+    if not all(0 < share <= 1 for share in config.train.keep_at):
+        raise ConfigError(
+            f"train.keep_at: expected shares above 0 and up to 1, got {list(config.train.keep_at)}"
+        )
     for keys, expected, allowed in (
         (_POSITIVE, "a positive number", lambda value: 0 < value < math.inf),
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
-        (("train.calibrate_from",), "a share from 0 to below 1", lambda value: 0 <= value < 1),
+        (("train.calibrate_from",), "a share from 0 to 1", lambda value: 0 <= value <= 1),
     ):
         for key in keys:
             value = values[key]

@@ -1,8 +1,8 @@
 """A run that begins where another one stood, where both are the same training up to there.
 
-Thresholds that follow late (`train.calibrate_from`) are zero until then: a plain rectifier's training, to the
-last bit. With the plain run's checkpoint at that place (its `train.keep_at`), both cost one training and the
-rest of another, and differ in nothing but the thresholds.
+Thresholds that follow late (`train.calibrate_from`; 1: when it is over) are zero until then: a plain
+rectifier's training, to the last bit. With the plain run's checkpoint at that place (its `train.keep_at`),
+both cost one training and the rest of another, and differ in nothing but the thresholds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def plain_until(config: Config) -> tuple[Config, float]:
     share = config.train.calibrate_from
     if config.model.activation != "calibrated" or share <= 0:
         return config, 0.0
-    return replace(config, {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0}}), share
+    return replace(
+        config, {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
+    ), share
 
 
 def fork(path: Path, config: Config) -> Run:

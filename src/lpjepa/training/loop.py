@@ -109,7 +109,7 @@ class Trainer:
         self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
-        self.kept_steps = {round(share * self.total): share for share in train.keep_at}
+        self.kept_steps = {share: round(share * self.total) for share in train.keep_at}
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
 
     def train(self, resume: bool) -> None:
@@ -148,8 +148,8 @@ class Trainer:
                 if self.world == 1
                 else (self.step_now % log.every == 0 and any_rank(bool(self.stop)))
             )
-            if self.step_now in self.kept_steps:
-                self._save(checkpoint.kept_name(self.kept_steps[self.step_now]))
+            for share in [share for share, step in self.kept_steps.items() if step == self.step_now]:
+                self._save(checkpoint.kept_name(share))
             if asked or (ends and self.step_now == self.total) or self.step_now % self.save_every == 0:
                 self._save()
             if asked and self.step_now < self.total:
@@ -266,6 +266,9 @@ class Trainer:
         return {"broken_images": found} if found else {}
 
     def _finish(self) -> None:
+        if self.config.train.calibrate_on == "images":
+            self.parts.calibrate()
+            self._save()  # in the place of the last one
         values = self.parts.final() | self._broken()
         if "broken_images" in values:
             self.display.say(f"{values['broken_images']} broken images were skipped")

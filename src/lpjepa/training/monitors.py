@@ -53,19 +53,19 @@ def extract(
     precision: str,
     batch_size: int,
     workers: int = 0,
-    few: bool = False,
+    most: int | None = None,
 ) -> Features:
     """Features of every image, each process computing its share; the same on every process.
 
-    With `few`, of at most 4096 images, chosen at random but always the same. Small images are taken more than
-    `batch_size` at a time on a GPU. The features stay on `device` unless they are many.
+    Of `most` images where there are more, chosen at random but always the same. Small images are taken more
+    than `batch_size` at a time on a GPU. The features stay on `device` unless they are many.
     """
     batch_size = max(batch_size, suited_batch(preprocess.size, device))
     was_training = model.training
     model.eval()
-    if few and len(images) > LARGEST_SAMPLE:
-        chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:LARGEST_SAMPLE]
-        lo, hi = share(LARGEST_SAMPLE)
+    if most is not None and len(images) > most:
+        chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:most]
+        lo, hi = share(most)
         batches: Iterable[Batch] = (images.read(part).to(device) for part in chosen[lo:hi].split(batch_size))
     else:
         lo, hi = share(len(images))
