@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lpjepa.data import EvalTransform, load_source
-from lpjepa.models import CalibratedReLU, build_projector
+from lpjepa.models import CalibratedReLU, TopReLU, build_projector
 from lpjepa.training import checkpoint
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.layers import load_config
@@ -61,11 +61,13 @@ def test_evaluation_leaves_thresholds_and_gradients_pass_where_features_are_acti
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_features_keep_their_type(dtype):
-    assert CalibratedReLU(3)(torch.randn(8, 3).to(dtype)).dtype == dtype
+    for relu in (CalibratedReLU(3), TopReLU()):
+        assert relu(torch.randn(8, 3).to(dtype)).dtype == dtype
 
 
 def test_projector_has_it_last():
-    assert isinstance(build_projector(4, 8, 6, activation="calibrated")[-1], CalibratedReLU)
+    for name, kind in (("calibrated", CalibratedReLU), ("top", TopReLU)):
+        assert isinstance(build_projector(4, 8, 6, activation=name)[-1], kind)
 
 
 def test_training_takes_the_share_from_the_target(tmp_path):
@@ -103,6 +105,35 @@ def test_late_in_a_training_and_over_an_interruption(tmp_path, accumulate):
     (run.folder / "metrics.jsonl").write_text("")
     again = pretrain(load_config("presets:digits", changes)).model(torch.device("cpu")).projector[-1]
     assert torch.equal(again.threshold, relus[1].threshold)
+
+
+@pytest.mark.parametrize("active", [0.001, 0.03, 0.5, 0.88, 0.9999])
+def test_the_largest_features_of_each_image(active):
+    """By numpy's partition: the k largest keep their values; where fewer are positive, all are raised."""
+    values = torch.randn(200, 130, generator=torch.Generator().manual_seed(0)) - 0.2
+    found = TopReLU(active).eval()(values).numpy()
+    count = min(max(1, round(active * 130)), 129)
+    for row, z in zip(values.numpy(), found):
+        largest = np.argpartition(row, -count)[-count:]
+        assert set(np.flatnonzero(z)) == set(largest)
+        following = np.sort(row)[-count - 1]
+        np.testing.assert_allclose(z[largest], row[largest] - min(following, 0), rtol=1e-6)
+
+
+def test_largest_features_alone_learn_and_only_when_it_is_time():
+    relu, values = TopReLU(0.25), torch.randn(6, 8, requires_grad=True)
+    relu.after.fill_(2)
+    for batch in range(4):
+        z = relu.train()(values)
+        expected = 2 if batch >= 2 else (values > 0).sum(1)
+        assert ((z > 0).sum(1) == expected).all()
+    relu.load_state_dict(relu.state_dict())
+    grad = torch.autograd.grad(z.sum(), values)[0]
+    assert torch.equal(grad != 0, z > 0)
+    fresh = TopReLU()
+    fresh.load_state_dict(relu.state_dict())
+    assert float(fresh.active) == 0.25
+    assert ((fresh.eval()(values) > 0).sum(1) == 2).all(), "a loaded one knows no schedule"
 
 
 @pytest.mark.parametrize("active", [0.007, 0.3, 0.5, 0.9])
@@ -153,8 +184,10 @@ def test_at_the_end_only_by_images(tmp_path):
     with pytest.raises(ConfigError, match=r"calibrate_from: at 1 .* set train.calibrate_on images"):
         pretrain(load_config("presets:digits", changes, {"train": {"out": str(tmp_path / "run")}}))
     changes = {"train": {"calibrate_on": "images", "out": str(tmp_path / "run")}}
-    with pytest.raises(ConfigError, match=r"calibrate_on: images is of no use with model\.activation relu"):
-        pretrain(load_config("presets:digits", changes))
+    for activation in ("relu", "top"):
+        own = {"model": {"activation": activation}}
+        with pytest.raises(ConfigError, match=rf"images is of no use with model\.activation {activation}"):
+            pretrain(load_config("presets:digits", changes, own))
 
 
 def test_a_time_without_thresholds_is_refused(tmp_path):
@@ -163,8 +196,9 @@ def test_a_time_without_thresholds_is_refused(tmp_path):
         pretrain(load_config("presets:digits", changes))
 
 
-def test_without_a_rectified_target_it_is_refused(tmp_path):
-    changes = {"model": {"activation": "calibrated"}, "loss": {"method": "lejepa"}}
+@pytest.mark.parametrize("activation", ["calibrated", "top"])
+def test_without_a_rectified_target_it_is_refused(tmp_path, activation):
+    changes = {"model": {"activation": activation}, "loss": {"method": "lejepa"}}
     config = load_config("presets:digits", {**changes, "train": {"out": str(tmp_path / "run")}})
-    with pytest.raises(ConfigError, match=r"model\.activation: calibrated .* rectified_lpjepa"):
+    with pytest.raises(ConfigError, match=rf"model\.activation: {activation} .* rectified_lpjepa"):
         pretrain(config)

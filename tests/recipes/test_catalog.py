@@ -201,14 +201,19 @@ def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
     assert len(set(keys)) == 3 * 24
 
 
-def test_the_exact_preset_differs_from_cifar100_in_late_thresholds_alone() -> None:
+def test_the_exact_preset_differs_from_cifar100_in_a_late_share_alone() -> None:
     exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
-    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from", "train.calibrate_on"]
+    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from"]
     assert identity(plain_until(exact)[0]) == identity(plain), "both cost little more than one"
     cases = catalog()["exact-sparsity-preset"].cases("small")
     assert {(c.group, c["mu"]) for c in cases} == {
         (group, mu)
-        for group in ("plain loss", "thresholds in the last tenth", "presets:cifar100-exact-sparsity")
+        for group in (
+            "plain loss",
+            "thresholds in the last tenth",
+            "thresholds at the end",
+            "presets:cifar100-exact-sparsity",
+        )
         for mu in (-3, -2, -1, 0, 1)
     }
     shares = {config_of(case, "small", 5).train.calibrate_from for case in cases}

@@ -227,10 +227,10 @@ def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, w
     jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
     late = [job for job in jobs if job.config.train.calibrate_from]
     first = [job for job in jobs if job.keep_at == (0.9, 1.0)]
-    assert (len(jobs), len(late), len(first)) == (6, 4, 2)
-    assert [[job.config.target.mu for job in chain] for chain in chains(jobs, places)] == [[-2] * 3, [0] * 3]
+    assert (len(jobs), len(late), len(first)) == (8, 6, 2)
+    assert [[job.config.target.mu for job in chain] for chain in chains(jobs, places)] == [[-2] * 4, [0] * 4]
     summary = sweep(jobs, places, workers=workers, say=lambda line: None)
-    assert (summary.done, summary.messages) == (6, [])
+    assert (summary.done, summary.messages) == (8, [])
     store = Store(places.results, "smoke")
     for job in late:
         result = store.get(job.config)
@@ -331,6 +331,31 @@ def test_a_transfer_set_that_is_not_there_stops_no_other_training(tmp_path: Path
     monkeypatch.setattr(one_run, "finish_job", finish)
     summary = sweep(jobs, places, device="cpu", say=lambda line: None)
     assert (summary.done, summary.left, len(summary.messages)) == (2, 0, 1)
+
+
+def test_a_transfer_set_that_is_not_there_takes_no_other_piece_with_it(
+    tiny, tmp_path: Path, monkeypatch
+) -> None:
+    from lpjepa.data import MissingData
+    from lpjepa.recipes import one_run
+
+    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
+    job.pieces = ("transfer", "measures")
+
+    def compute(subject: Subject, name: str) -> dict:
+        if name == "transfer/rotated":
+            raise MissingData("rotated is not there")
+        return {"made": 1}
+
+    monkeypatch.setattr(one_run, "compute", compute)
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    summary = sweep([job], places, device="cpu", say=lambda line: None)
+    assert len(summary.messages) == 1
+    assert "rotated is not there" in summary.messages[0]
+    result = Store(places.results, "smoke").get(job.config)
+    assert result is not None
+    assert set(result["pieces"]["transfer"]) == {"digits", "inverted"}
+    assert result["pieces"]["measures"] == {"made": 1}
 
 
 def test_pieces_of_a_training_without_its_checkpoints_train_it_anew(tiny, tmp_path: Path) -> None:
@@ -518,7 +543,7 @@ def test_the_readme_shows_accuracy_against_sparsity(tmp_path: Path) -> None:
     from lpjepa.recipes import results
 
     recipe = catalog()[results.README_FIGURE]
-    store = _store_made_up(tmp_path, [recipe.name], skip=13)
+    store = _store_made_up(tmp_path, [recipe.name], skip=18)
     assert results.readme_figure(results.lengths(recipe, "small", store), tmp_path / "figures") is None
     assert not (tmp_path / "figures").exists()
     store = _store_made_up(tmp_path, [recipe.name])

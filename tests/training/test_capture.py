@@ -57,9 +57,9 @@ def test_probes_learn_beside_as_they_do_in_turn(tmp_path, optim, accumulate):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("start", [0.0, 0.5])
-def test_thresholds_follow_in_replays_as_they_do_in_turn(tmp_path, start):
-    changes = {"model": {"activation": "calibrated"}, "target": {"active": 0.05}}
+@pytest.mark.parametrize(("activation", "start"), [("calibrated", 0.0), ("calibrated", 0.5), ("top", 0.5)])
+def test_a_share_is_set_in_replays_as_it_is_in_turn(tmp_path, activation, start):
+    changes = {"model": {"activation": activation}, "target": {"active": 0.05}}
     changes["train"] = {"calibrate_from": start}
     found = curves(tmp_path, 4, changes, compiled=True, name="l0")
     torch.testing.assert_close(*found, rtol=5e-2, atol=3e-3)

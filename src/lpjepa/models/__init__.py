@@ -1,6 +1,6 @@
 """Encoders, the projector, and the pair of both."""
 
-from lpjepa.models.calibration import CalibratedReLU
+from lpjepa.models.calibration import CalibratedReLU, ShareReLU, TopReLU
 from lpjepa.models.encoders import build_encoder
 from lpjepa.models.pair import ModelConfig, SparseModel, build
 from lpjepa.models.projector import build_projector
@@ -10,7 +10,9 @@ __all__ = [
     "CalibratedReLU",
     "GlobalBatchNorm",
     "ModelConfig",
+    "ShareReLU",
     "SparseModel",
+    "TopReLU",
     "build",
     "build_encoder",
     "build_projector",

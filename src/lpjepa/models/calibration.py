@@ -1,4 +1,8 @@
-"""A rectifier whose thresholds keep every feature active on a given share of the images."""
+"""Rectifiers that set the share of active features instead of leaving it to the loss.
+
+RDMReg matches random projections, which by the central limit theorem say little about how often a single
+coordinate is zero; the share of active features may drift from the target's ρ.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +16,45 @@ MEMORY = 50  # batches over which a threshold is averaged
 COLUMNS = 64  # sorted at a time where there are many images
 
 
-class CalibratedReLU(nn.Module):
-    r"""z = relu(u − τ), where τ_j follows the (1 − ρ)-quantile of feature j of the batches seen.
-
-    RDMReg matches random projections, which by the central limit theorem say little about how often a single
-    coordinate is zero; the share of active features may drift from the target's ρ. Here that share is set
-    instead of learned: no gradient passes through τ, and a feature that has died is brought back. In
-    evaluation τ stays as it is. In many processes τ follows the mean of their quantiles.
+class ShareReLU(nn.Module):
+    """A rectifier that knows which share of features is to be active, and since when.
 
     `active` (ρ) is a buffer that training sets to the target's active probability, and `after` one that it
-    sets to the number of batches for which τ stays 0: a plain ReLU until then.
+    sets to the number of batches for which this is a plain ReLU.
     """
 
-    threshold: Tensor
     active: Tensor
     batches: Tensor
     after: Tensor
 
-    def __init__(self, dim: int, active: float = 0.5) -> None:
+    def __init__(self, active: float) -> None:
         super().__init__()
-        self.register_buffer("threshold", torch.zeros(dim))
         self.register_buffer("active", torch.tensor(float(active)))
         self.register_buffer("batches", torch.zeros(()))
         self.register_buffer("after", torch.zeros(()), persistent=False)  # a matter of the training
+
+    @staticmethod
+    def within(module: nn.Module) -> list[ShareReLU]:
+        """Those of a module."""
+        return [part for part in module.modules() if isinstance(part, ShareReLU)]
+
+    def extra_repr(self) -> str:
+        return f"active={float(self.active):.4g}"
+
+
+class CalibratedReLU(ShareReLU):
+    r"""z = relu(u − τ), where τ_j follows the (1 − ρ)-quantile of feature j of the batches seen.
+
+    Every feature is active on a share ρ of the images; no gradient passes through τ, and a feature that has
+    died is brought back. In evaluation τ stays as it is. In many processes τ follows the mean of their
+    quantiles.
+    """
+
+    threshold: Tensor
+
+    def __init__(self, dim: int, active: float = 0.5) -> None:
+        super().__init__(active)
+        self.register_buffer("threshold", torch.zeros(dim))
 
     def forward(self, u_ND: Tensor) -> Tensor:
         if self.training:
@@ -67,10 +87,25 @@ class CalibratedReLU(nn.Module):
         pair_2D = ascending_ND.index_select(0, torch.stack([below, (below + 1).clamp(max=count - 1)]).long())
         return torch.lerp(pair_2D[0], pair_2D[1], position - below)
 
-    @staticmethod
-    def within(module: nn.Module) -> list[CalibratedReLU]:
-        """Those of a module."""
-        return [part for part in module.modules() if isinstance(part, CalibratedReLU)]
 
-    def extra_repr(self) -> str:
-        return f"{len(self.threshold)}, active={float(self.active):.4g}"
+class TopReLU(ShareReLU):
+    r"""The k largest features of each image; k is ρ D, rounded, from 1 to D − 1. All others are zero.
+
+    They keep their values where k features are positive; where fewer are, all are raised until k are. So
+    every image has k active features, whatever data it is from, and no statistics are kept. Gradients pass
+    through active features only.
+    """
+
+    def __init__(self, active: float = 0.5) -> None:
+        super().__init__(active)
+
+    def forward(self, u_ND: Tensor) -> Tensor:
+        if self.training:
+            self.batches += 1
+        values_ND, dim = u_ND.float(), u_ND.shape[-1]
+        count = (self.active * dim).round().clamp(1, dim - 1)
+        ascending_ND = sort_values(values_ND.detach())
+        next_N1 = ascending_ND.index_select(1, (dim - 1 - count).long().view(1))
+        kept_ND = torch.relu(values_ND - next_N1.clamp(max=0)) * (values_ND > next_N1)
+        since = self.batches > self.after if self.training else self.batches >= self.after
+        return torch.where(since, kept_ND, torch.relu(values_ND)).to(u_ND.dtype)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from lpjepa.losses import RepReLU
-from lpjepa.models.calibration import CalibratedReLU
+from lpjepa.models.calibration import CalibratedReLU, TopReLU
 
-ACTIVATIONS = ("relu", "calibrated", "rep_relu", "none")
+ACTIVATIONS = ("relu", "calibrated", "top", "rep_relu", "none")
 
 
 def build_projector(
@@ -16,8 +16,8 @@ def build_projector(
     """`layers` linear layers, BatchNorm and ReLU between them, `activation` at the end (paper, Architecture).
 
     "relu" gives the rectified features of Rectified LpJEPA, "rep_relu" the same values with the gradient
-    of GELU, "calibrated" rectified features of which a given share is active, "none" the dense features of
-    LpJEPA, LeJEPA, VICReg and SimCLR.
+    of GELU, "calibrated" rectified features each of which is active on a given share of the images, "top" a
+    given share of the features of each image, "none" the dense features of LpJEPA, LeJEPA, VICReg and SimCLR.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"model.activation: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
@@ -32,6 +32,8 @@ def build_projector(
         modules.append(nn.ReLU())
     elif activation == "calibrated":
         modules.append(CalibratedReLU(out_dim))
+    elif activation == "top":
+        modules.append(TopReLU())
     elif activation == "rep_relu":
         modules.append(RepReLU())
     return nn.Sequential(*modules)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lpjepa.data import MissingData
 from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.pieces import Subject, compute, missing_pieces
 from lpjepa.recipes.places import Places
@@ -46,12 +47,18 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
         result = _train(job, places, folder, on, workers, anew)
         store.put(job.config, result)
         lacking = missing_pieces(result, job.pieces, places)
-    subject = Subject(folder, places, str(on))
+    subject, absent = Subject(folder, places, str(on)), None
     for name in lacking:
         piece, _, source = name.partition("/")
-        made = compute(subject, name)
+        try:
+            made = compute(subject, name)
+        except MissingData as error:  # a set that cannot be had takes no other piece with it
+            absent = absent or error
+            continue
         result["pieces"].setdefault(piece, {}).update({source: made} if source else made)
         store.put(job.config, result)
+    if absent is not None:
+        raise absent
 
 
 def epochs_ahead(config: Config, places: Places) -> float:

@@ -83,8 +83,8 @@ def seed_spread(tables: Sequence[Collected]) -> dict[str, float]:
 def _about_seeds(spread: Mapping[str, float]) -> str:
     if not spread:
         return (
-            "Most rows are single trainings. How far two seeds of one row differ is not known before rows of "
-            "the CIFAR-100 table have both: differences of a few tenths of a point are no evidence."
+            "Most rows are single trainings. How far seeds of one row differ is said here once three rows of "
+            "the CIFAR-100 table have two: differences of a few tenths of a point are no evidence."
         )
     shown = " and ".join(f"{column} {value:.2f}" for column, value in spread.items())
     return (

@@ -164,9 +164,8 @@ def metric(name: str) -> Metric:
     parts = name.split("/")
     if parts[0] == "change":
         of = metric(parts[1])
-        return Metric(
-            f"change of {parts[1]} accuracy", f"$\\Delta$ {parts[1]}", lambda result: None, of.digits
-        )
+        name = parts[1].replace("_frozen", ", frozen probe")
+        return Metric(f"change, {name}", f"$\\Delta$ {name}", lambda result: None, of.digits)
     if parts[0] == "transfer" and len(parts) == 4:
         return Metric(parts[1], parts[1], lambda result: _transfer(result, *parts[1:]), 2, +1)
     if parts[0] == "sparsity" and len(parts) == 3:

@@ -170,7 +170,7 @@ def _work(
                 else:
                     hint = "If it lies elsewhere, name that folder with --data-root."
                     yield "missing", job.label, f": {error} {hint}"
-                break
+                    break
             except Exception as error:  # one that diverges or runs out of memory must not end the others
                 yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
                 break

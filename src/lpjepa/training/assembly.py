@@ -15,10 +15,10 @@ from torch.distributions import Distribution
 
 from lpjepa._random import mix
 from lpjepa.data import Batches, EvalTransform, ImageSet, MissingSplit, Views, load_source
-from lpjepa.models import CalibratedReLU, SparseModel, synchronise_batch_norm
+from lpjepa.models import CalibratedReLU, ShareReLU, SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
-from lpjepa.training.config import Config, activation_of, target_is_rectified
+from lpjepa.training.config import SET_SHARE, Config, activation_of, target_is_rectified
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
@@ -228,7 +228,7 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     batches = config.train.epochs * (
         loader.steps_per_epoch - loader.steps_per_epoch % config.optim.accumulate
     )
-    for rectifier in CalibratedReLU.within(model.projector):
+    for rectifier in ShareReLU.within(model.projector):
         rectifier.after.fill_(round(config.train.calibrate_from * batches))
     batch = config.train.batch_size * world * config.optim.accumulate
     rates = [config.optim.lr, config.optim.probe_lr]
@@ -285,27 +285,35 @@ def _check_combination(config: Config, world: int) -> None:
         raise ConfigError(
             f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
         )
-    if activation_of(config) == "calibrated" and not (
-        config.loss.method == "rectified_lpjepa" and target_is_rectified(config)
-    ):
-        raise ConfigError(
-            "model.activation: calibrated takes its share of active features from a rectified target; use it "
-            "with loss.method rectified_lpjepa"
-        )
-    late = {"calibrate_from": config.train.calibrate_from, "calibrate_on": config.train.calibrate_on}
-    for key, value in late.items() if activation_of(config) != "calibrated" else ():
-        if value not in (0.0, "views"):
+    _check_share(config, activation_of(config))
+    if config.views.num_views < 2:
+        raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")
+
+
+def _check_share(config: Config, activation: str) -> None:
+    """Whether the share of active features can be set as the config says."""
+    start, by_images = config.train.calibrate_from, config.train.calibrate_on == "images"
+    if activation not in SET_SHARE:
+        if start > 0:
             raise ConfigError(
-                f"train.{key}: {value} is of no use with model.activation {activation_of(config)}, which has "
-                "no thresholds; use calibrated"
+                f"train.calibrate_from: {start} is of no use with model.activation {activation}, which sets "
+                "no share of active features; use calibrated or top"
             )
-    if config.train.calibrate_from == 1 and config.train.calibrate_on == "views":
+    elif not (config.loss.method == "rectified_lpjepa" and target_is_rectified(config)):
+        raise ConfigError(
+            f"model.activation: {activation} takes its share of active features from a rectified target; use "
+            "it with loss.method rectified_lpjepa"
+        )
+    if by_images and activation != "calibrated":
+        raise ConfigError(
+            f"train.calibrate_on: images is of no use with model.activation {activation}, which has no "
+            "thresholds; use calibrated"
+        )
+    if activation == "calibrated" and start == 1 and not by_images:
         raise ConfigError(
             "train.calibrate_from: at 1 the training is over and thresholds follow no views any more; set "
             "train.calibrate_on images, too"
         )
-    if config.views.num_views < 2:
-        raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")
 
 
 def _stack(tensors: list[Any]) -> Tensor | None:

@@ -19,6 +19,7 @@ from lpjepa.models import ModelConfig
 from lpjepa.training._typed import ConfigError, flat
 
 MATCHING = ("rectified_lpjepa", "lpjepa")  # the methods whose features follow the config's target
+SET_SHARE = ("calibrated", "top")  # the activations that set the share of active features
 _RECTIFIED = ("rectified_lpjepa", "nvicreg", "ncl")
 
 
@@ -163,10 +164,11 @@ class TrainConfig:
     keep_at: tuple[float, ...] = ()
     """Shares of the training at which a checkpoint is kept for good, besides the newest two."""
     calibrate_from: float = 0.0
-    """Share of the training after which the thresholds of model.activation calibrated begin to follow."""
+    """Share of the training after which model.activation calibrated or top begins to set the share of active
+    features; a plain rectifier until then. 1: when the training is over."""
     calibrate_on: Literal["views", "images"] = "views"
-    """images: set them once more when the training is over, by its images as evaluation sees them; features
-    of views, which training sees, are not active as often."""
+    """images: set the thresholds of calibrated once more when the training is over, by its images as
+    evaluation sees them; features of views, which training sees, are not active as often."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """A run that begins where another one stood, where both are the same training up to there.
 
-Thresholds that follow late (`train.calibrate_from`; 1: when it is over) are zero until then: a plain
-rectifier's training, to the last bit. With the plain run's checkpoint at that place (its `train.keep_at`),
-both cost one training and the rest of another, and differ in nothing but the thresholds.
+A share of active features that is set late (`train.calibrate_from`; 1: when it is over) is left alone until
+then: a plain rectifier's training, to the last bit. With the plain run's checkpoint at that place (its
+`train.keep_at`), both cost one training and the rest of another, and differ in nothing else.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lpjepa.models import CalibratedReLU
+from lpjepa.models import ShareReLU
 from lpjepa.training import checkpoint
 from lpjepa.training._typed import to_dict
-from lpjepa.training.config import Config
+from lpjepa.training.config import SET_SHARE, Config
 from lpjepa.training.journal import Journal
 from lpjepa.training.layers import replace
 from lpjepa.training.run import Run, build_model
@@ -24,7 +24,7 @@ from lpjepa.training.run import Run, build_model
 def plain_until(config: Config) -> tuple[Config, float]:
     """The training that `config` is up to a share of its length, and that share; 0 where it is its own."""
     share = config.train.calibrate_from
-    if config.model.activation != "calibrated" or share <= 0:
+    if config.model.activation not in SET_SHARE or share <= 0:
         return config, 0.0
     return replace(
         config, {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
@@ -38,7 +38,7 @@ def fork(path: Path, config: Config) -> Run:
     state = checkpoint.load(path)
     step = state["progress"]["step"]
     model = build_model(config)
-    for rectifier in CalibratedReLU.within(model.projector):
+    for rectifier in ShareReLU.within(model.projector):
         rectifier.batches.fill_(step * config.optim.accumulate)
     own: dict[str, Tensor] = model.state_dict()
     state["trainee"] = {**{f"model.{name}": value for name, value in own.items()}, **state["trainee"]}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lpjepa._whole import write_whole
-from lpjepa.models import CalibratedReLU, SparseModel, build
+from lpjepa.models import ShareReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.checkpoint import CheckpointError, load, newest
 from lpjepa.training.config import Config, activation_of
@@ -96,7 +96,7 @@ def build_model(config: Config) -> SparseModel:
 
     settled: Any = activation_of(config)
     model = build(replace(config.model, activation=settled), config.views.size)
-    for rectifier in CalibratedReLU.within(model.projector):
+    for rectifier in ShareReLU.within(model.projector):
         rectifier.active.fill_(build_target(config).active_probability)  # type: ignore[attr-defined]
     return model
 

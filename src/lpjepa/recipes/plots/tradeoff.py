@@ -53,7 +53,7 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.set_xlim(1.5 * high, low)  # room for the first name
     axes.margins(y=0.12)
     axes.set_xlabel("active features (ℓ0), sparser to the right")
-    axes.set_ylabel("online probe accuracy (%)")
+    axes.set_ylabel("accuracy of a frozen probe (%)")
     axes.set_title(described(collected), loc="right", fontsize=7.5, fontweight="normal", color=theme().muted)
     if panel.get("legend", True):  # of both panels, below them: no corner of a panel is sure to be empty
         handles, labels = axes.get_legend_handles_labels()
@@ -82,6 +82,6 @@ def _measured(entries: list[Entry], name: str) -> list[tuple[Entry, float, float
 
 
 def _name(axes: Axes, text: str, x: float, y: float, mu: float) -> None:
-    """Above where the line is flat; else below and to the left, where a falling line leaves room."""
-    at, side = ((2, 7), "left") if mu == 0 else ((-2, 7), "right") if mu > 0 else ((-4, -9), "right")
+    """Above at mu = 0; else below and to the left, where a falling line leaves room."""
+    at, side = ((2, 7), "left") if mu == 0 else ((-4, -11), "right")
     axes.annotate(text, (x, y), xytext=at, textcoords="offset points", ha=side, fontsize=7, color=theme().ink)

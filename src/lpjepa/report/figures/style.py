@@ -168,6 +168,7 @@ def to_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
     """The figure as ``"svg"`` or ``"png"`` bytes, without a date, so that equal figures give equal bytes."""
     engine = figure.get_layout_engine()
     if engine is not None:  # once: savefig would lay out, and draw once more to do so, for every file
+        figure.set_dpi(dpi)  # letters are of whole pixels: at a smaller one they would be narrower
         engine.execute(figure)
         figure.set_layout_engine(None)
     buffer = io.BytesIO()
