@@ -5,7 +5,8 @@ SIMD instructions, many times faster (AVX2, AVX-512, NEON). A stable order comes
 float's bits above, its position below.
 
 To torch.compile a sort is one operator that it does not look into: on a GPU it would write out a network of
-its own for up to 512 elements, and take minutes to compile it.
+its own for up to 512 elements, and take minutes to compile it. An exported graph, which others run without
+this package, has torch's own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 def sort_values(x: Tensor) -> Tensor:
     """x (..., N) in ascending order, a new tensor."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not _exporting():
         return _sort(x)[0]
     if not _numpy_sorts(x) or x.dtype not in (torch.float32, torch.float64):
         return x.sort(dim=-1).values
@@ -27,7 +28,7 @@ def sort_values(x: Tensor) -> Tensor:
 
 def sort_stable(x: Tensor) -> tuple[Tensor, Tensor]:
     """x (..., N) in ascending order and the int64 positions its values had; equal values stay in order."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not _exporting():
         return _sort(x)
     if not _numpy_sorts(x) or x.dtype != torch.float32:
         values, order = x.sort(dim=-1, stable=True)
@@ -54,6 +55,11 @@ def _sort(x: Tensor) -> tuple[Tensor, Tensor]:
 @_sort.register_fake
 def _(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=torch.int64)
+
+
+def _exporting() -> bool:
+    known = getattr(torch.compiler, "is_exporting", None)  # since torch 2.7
+    return bool(known()) if known is not None else False
 
 
 def _flip_negative(bits: Tensor) -> Tensor:

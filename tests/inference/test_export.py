@@ -17,7 +17,8 @@ from lpjepa.inference.export import comparison, export_model, program
 from lpjepa.inference.export.card import card
 from lpjepa.inference.export.comparison import ExportMismatch
 from lpjepa.inference.model import Model
-from lpjepa.training import Run
+from lpjepa.training import Run, pretrain
+from lpjepa.training.display import Silent
 from lpjepa.training.layers import replace
 
 
@@ -136,6 +137,26 @@ def test_onnx_takes_any_batch(model, digits, tmp_path):
         expected = model.embed(digits.images[:count])
         torch.testing.assert_close(torch.from_numpy(projector), expected, rtol=1e-3, atol=1e-4)
         assert encoder.shape == (count, model.width("encoder"))
+
+
+@pytest.mark.parametrize("activation", ["top", "calibrated"])
+def test_graphs_of_a_set_share_need_no_operator_of_ours(run_folder, digits, tmp_path, activation):
+    """Exports are run where this package is not."""
+    config = Run.open(run_folder).config
+    changes = {"model": {"activation": activation}, "train": {"out": str(tmp_path / "run"), "epochs": 1}}
+    pretrain(replace(config, changes), Silent())
+    model = load(tmp_path / "run", "cpu")
+    export_model(model, "torch-export", tmp_path / "export")
+    program = torch.export.load(tmp_path / "export" / "model.pt2")
+    assert "lpjepa" not in str(program.graph)
+    expected = model.embed(digits.images[:7])
+    torch.testing.assert_close(program.module()(digits.images[:7])[1], expected, rtol=1e-4, atol=1e-5)
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    export_model(model, "onnx", tmp_path / "onnx")
+    session = runtime.InferenceSession(str(tmp_path / "onnx" / "model.onnx"))
+    found = session.run(["projector"], {"images": digits.images[:7].numpy()})[0]
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_onnx_without_its_packages_is_one_sentence(model, tmp_path, monkeypatch):

@@ -120,6 +120,12 @@ def test_the_largest_features_of_each_image(active):
         np.testing.assert_allclose(z[largest], row[largest] - min(following, 0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_as_many_features_where_values_are_equal(dtype):
+    values = torch.randn(500, 512, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert ((TopReLU(0.2).eval()(values) > 0).sum(1) == 102).all()
+
+
 def test_largest_features_alone_learn_and_only_when_it_is_time():
     relu, values = TopReLU(0.25), torch.randn(6, 8, requires_grad=True)
     relu.after.fill_(2)

@@ -242,11 +242,59 @@ def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, w
         assert plain is not None
         assert "goes_on" not in plain
         assert plain["training"]["loss"][0] == result["training"]["loss"][0]
-    shutil.rmtree(places.run_folder(late[0].config))
-    (places.results / "smoke" / f"{identity(late[0].config)}.json").unlink()
-    todo = outstanding(jobs, places)[0]
-    assert todo == late[:1], "the plain training is done"
+    again = next(job for job in late if job.config.train.calibrate_from == 1)
+    shutil.rmtree(places.run_folder(again.config))
+    (places.results / "smoke" / f"{identity(again.config)}.json").unlink()
+    for path in places.work.rglob("kept-*.pt"):
+        path.unlink()
+    assert outstanding(jobs, places)[0] == [again], "the plain training is done"
+    again.pieces = ("measures",)
     assert sweep(jobs, places, say=lambda line: None).done == 1
+    result = Store(places.results, "smoke").get(again.config)
+    assert result is not None
+    assert result["goes_on"]["epoch"] == 2, "from the last checkpoint of the plain training"
+    assert result["pieces"]["measures"]
+
+
+def test_what_fails_or_does_not_fit_stops_only_what_needs_it(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    jobs = plan([catalog()["exact-sparsity-preset"]], "smoke")
+    chain = chains(jobs, places)[0]
+    fails: list[object] = []
+
+    def finish(job, *_) -> None:
+        if job in fails:
+            raise RuntimeError("out of memory")
+
+    def outcome(*failing) -> tuple[int, int, int]:
+        fails[:] = failing
+        summary = sweep(chain, places, device="cpu", say=lambda line: None)
+        return summary.done, len(summary.messages), summary.left
+
+    monkeypatch.setattr(one_run, "finish_job", finish)
+    assert outcome() == (4, 0, 0)
+    assert outcome(chain[1]) == (3, 1, 0), "the others do not need it"
+    assert outcome(chain[0]) == (0, 1, 3), "they would do what has failed"
+    monkeypatch.setattr(one_run, "epochs_ahead", lambda config, _: 1e9 if config == chain[1].config else 8)
+    monkeypatch.setattr("lpjepa.recipes.workers.time", _Clock())
+    fails.clear()
+    summary = sweep(chain, places, minutes=10, whole=True, device="cpu", say=lambda line: None)
+    assert (summary.done, summary.left) == (3, 1)
+
+
+class _Clock:
+    """Each look at it is ten seconds later."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self) -> None:
+        self.now = time.time() - 1000
+
+    def time(self) -> float:
+        self.now += 10
+        return self.now
 
 
 def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) -> None:

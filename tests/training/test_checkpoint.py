@@ -117,3 +117,25 @@ def test_checkpoints_that_are_there_count_as_room(tmp_path, monkeypatch):
     checkpoint.check_room(tmp_path, size)
     with pytest.raises(CheckpointError, match=r"need .* kB and .* kB are free"):
         checkpoint.check_room(tmp_path, size + size // 100 + 1)
+
+
+@pytest.mark.parametrize("survived", range(4))
+def test_a_kill_while_one_is_written_over_leaves_the_old_or_the_new(tmp_path, monkeypatch, survived):
+    """Killed before each rename in turn; there is no other checkpoint to fall back to."""
+    _save(tmp_path, 7)
+    renames, replace = [], os.replace
+
+    def rename(*names):
+        if len(renames) == survived:
+            raise KeyboardInterrupt
+        renames.append(names)
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", rename)
+    if survived < 3:
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.save(tmp_path, 7, {"step": 8})
+    else:
+        checkpoint.save(tmp_path, 7, {"step": 8})
+        assert len((tmp_path / "step-000000007.pt.sha256").read_text().split()) == 1
+    assert checkpoint.load_newest(tmp_path)["step"] == (7 if survived < 2 else 8)

@@ -235,3 +235,19 @@ def test_a_path_that_is_no_file_is_told_what_it_is(tmp_path):
         load_config(tmp_path)
     with pytest.raises(ConfigError, match="there is no such file; did you mean presets:digits"):
         load_config("digits")
+
+
+def test_a_list_may_have_one_value() -> None:
+    for flags, kept in ((["0.9"], (0.9,)), (["0.5", "1"], (0.5, 1.0)), (["[0.9]"], (0.9,))):
+        assert load_config(None, parse_flags(["--train.keep_at", *flags])).train.keep_at == kept
+
+
+def test_activations_are_the_same_everywhere() -> None:
+    from typing import get_args, get_type_hints
+
+    from lpjepa.models import ModelConfig
+    from lpjepa.models.projector import ACTIVATIONS
+    from lpjepa.training.config import SET_SHARE
+
+    assert set(get_args(get_type_hints(ModelConfig)["activation"])) == {"auto", *ACTIVATIONS}
+    assert set(SET_SHARE) < set(ACTIVATIONS)

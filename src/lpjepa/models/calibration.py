@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lpjepa._collectives import sum_over_ranks, world
-from lpjepa._sort import sort_values
+from lpjepa._sort import sort_stable, sort_values
 
 MEMORY = 50  # batches over which a threshold is averaged
 COLUMNS = 64  # sorted at a time where there are many images
@@ -104,8 +104,11 @@ class TopReLU(ShareReLU):
             self.batches += 1
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
         count = (self.active * dim).round().clamp(1, dim - 1)
-        ascending_ND = sort_values(values_ND.detach())
+        ascending_ND, order_ND = sort_stable(values_ND.detach())
         next_N1 = ascending_ND.index_select(1, (dim - 1 - count).long().view(1))
-        kept_ND = torch.relu(values_ND - next_N1.clamp(max=0)) * (values_ND > next_N1)
+        rank_ND = torch.empty_like(order_ND).scatter(
+            1, order_ND, torch.arange(dim, device=u_ND.device).expand_as(order_ND)
+        )  # of equal values, which 16 bits have, one comes before the other
+        kept_ND = torch.relu(values_ND - next_N1.clamp(max=0)) * (rank_ND >= dim - count)
         since = self.batches > self.after if self.training else self.batches >= self.after
         return torch.where(since, kept_ND, torch.relu(values_ND)).to(u_ND.dtype)

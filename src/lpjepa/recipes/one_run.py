@@ -40,9 +40,9 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    anew = bool(lacking) and not list_checkpoints(
-        places.checkpoints(job.config)
-    )  # which pieces are made from
+    # Pieces are made from a checkpoint: where a training has left numbers and none, it is trained anew.
+    trained = result is not None or (folder / "metrics.jsonl").is_file()
+    anew = trained and bool(lacking) and not list_checkpoints(places.checkpoints(job.config))
     if result is None or anew:
         result = _train(job, places, folder, on, workers, anew)
         store.put(job.config, result)
@@ -68,24 +68,30 @@ def epochs_ahead(config: Config, places: Places) -> float:
 
 
 def _shared_checkpoint(config: Config, places: Places) -> Path | None:
-    """Where the training that `config` is at first has kept its checkpoint for it, if it has."""
+    """A checkpoint of the training that `config` is at first, from where they part; None: there is none."""
     plain, share = plain_until(config)
+    if share == 0:
+        return None
     path = places.checkpoints(plain) / kept_name(share)
-    return path if share > 0 and path.is_file() else None
+    if share == 1 and not path.is_file() and (found := list_checkpoints(places.checkpoints(plain))):
+        return found[-1] if Run.open(places.run_folder(plain)).finished else None
+    return path if path.is_file() else None
 
 
 def _train(job: Job, places: Places, folder: Path, device: torch.device, workers: int, anew: bool) -> Result:
     config, cost_file = job.config, folder / "cost.json"
     trained = as_trained(config, places, folder, device)
     trained = replace(trained, {"train": {"keep_at": list(job.keep_at)}})
-    if anew:  # also where the folder has the numbers of a training whose checkpoints are gone
+    if anew:
         trained = replace(trained, {"train": {"resume": False}})
-        cost_file.unlink(missing_ok=True)
-    elif not list_checkpoints(places.checkpoints(config)) and (path := _shared_checkpoint(config, places)):
-        fork(path, trained)
-        plain, share = plain_until(config)
-        goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
-        cost_file.write_text(json.dumps({"goes_on": goes_on}))
+    if anew or not list_checkpoints(places.checkpoints(config)):
+        cost_file.unlink(missing_ok=True)  # of what is done again
+        if not anew and (path := _shared_checkpoint(config, places)):
+            plain, share = plain_until(config)
+            goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
+            folder.mkdir(parents=True, exist_ok=True)
+            cost_file.write_text(json.dumps({"goes_on": goes_on}))
+            fork(path, trained)
     run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
@@ -165,7 +171,7 @@ def _share_compiled(config: Config) -> None:
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
     setattr(torch._dynamo.config, limit, 64)
     content = to_dict(config)
-    content["model"].pop("activation")  # three kinds, which fit under the limit together
+    content["model"].pop("activation")  # five kinds, which fit under the limit together
     shapes = json.dumps([content["model"], content["views"], config.train.batch_size, config.train.precision])
     if _compiled_for[0] not in ("", shapes):
         torch._dynamo.reset()

@@ -74,16 +74,17 @@ def provenance(collected: Collected) -> str:
     text = f"{collected.found} of {collected.wanted} trainings ({command})"
     if not results:
         return f"*{text}; nothing measured yet.*"
+    whole = [result["seconds"] / 60 for result in results if "goes_on" not in result]
+    rests = [result["seconds"] / 60 for result in results if "goes_on" in result]
     if others := len(results) - collected.found:
         text += f", and {others} of another seed in the place of those that wait"
-    on = [result for result in results if "goes_on" in result]
-    minutes = [result["seconds"] / 60 for result in results if result not in on] or [on[0]["seconds"] / 60]
-    low, high = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
-    if on:
-        text += f", of which {len(on)} went on from another one's checkpoint, the same training until then"
+    times = [f"{_span(whole)} minutes" + " each" * (len(whole) > 1)] * bool(whole)
+    if rests:
+        count = f"{len(rests)} of them went" if whole else "all went"
+        times.append(f"{count} on from a checkpoint of what they are at first, {_span(rests)} minutes")
     parts = [
         text,
-        f"{low if low == high else f'{low} to {high}'} minutes" + " each" * (len(results) > 1),
+        *times,
         _devices([r["hardware"] for r in results]),
         "torch " + _every(r["versions"]["torch"] for r in results),
         "lpjepa " + _every(r["versions"]["lpjepa"] for r in results),
@@ -91,6 +92,11 @@ def provenance(collected: Collected) -> str:
     if dates := sorted({result["date"] for result in results if "date" in result}):
         parts.append(dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}")
     return f"*{'; '.join(parts)}.*"
+
+
+def _span(minutes: Sequence[float]) -> str:
+    low, high = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def untrained(collected: Collected) -> str:

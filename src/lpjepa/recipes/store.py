@@ -3,7 +3,8 @@
 {"format": 1, "scale": "small", "identity": "0123abcd", "config": {...}, "seed": 5, "date": "...",
  "hardware": {...}, "versions": {...}, "seconds": 134.2, "final": {...},
  "training": {"epoch": [...], "loss": [...], ...},
- "curves": {"epoch": [...], "l0": [...], ...}, "pieces": {"measures": {...}, "transfer": {...}}}
+ "curves": {"epoch": [...], "l0": [...], ...}, "pieces": {"measures": {...}, "transfer": {...}},
+ "goes_on": {"from": "4567cdef", "epoch": 90}}   (where it went on from a checkpoint of another training)
 
 A result belongs to a training when their configs agree in every key that changes what is computed. Keys that
 did not exist when it was made count as left at their defaults, so results outlive new options.

@@ -135,11 +135,13 @@ def sweep(
 
     With `whole`, no training is begun that will not end by then, as far as those before it tell.
     """
+    from lpjepa.recipes.one_run import epochs_ahead
+
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
     summary = Summary(incomplete=len(incomplete))
-    left = {job.label: job.config.train.epochs for job in todo}
+    left = {job.label: job.config for job in todo}
     sources = {job.label: job.config.data.source for job in todo}
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
     signals: list[int] = []
@@ -161,7 +163,8 @@ def sweep(
             if kind == "failed":
                 summary.messages.append(f"{label}{text}")
             left.pop(label)
-    summary.left, summary.left_epochs = len(left), sum(left.values())
+    summary.left = len(left)
+    summary.left_epochs = round(sum(epochs_ahead(config, places) for config in left.values()))
     summary.signal = signals[0] if signals else None
     summary.absent = sum(sources[label] in missing for label in left)
     return summary

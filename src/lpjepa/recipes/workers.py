@@ -150,12 +150,17 @@ def _work(
 
     deadline, whole = limit
     pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
+    store = lambda: Store(places.results, places.scale)
     while (number := take()) < len(chains):
+        first = chains[number][0]
         for job in chains[number]:
             began, kind, epochs = time.time(), job.config.model.encoder, epochs_ahead(job.config, places)
-            over = deadline is not None and began >= deadline
-            if over or (whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline):
-                break
+            if deadline is not None and began >= deadline:
+                return
+            if whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline:
+                if job is first:
+                    break
+                continue
             try:
                 with _until(deadline):
                     finish_job(job, places, device, workers)
@@ -165,7 +170,7 @@ def _work(
                 yield "stopped", job.label, ""
                 return
             except MissingData as error:
-                if Store(places.results, places.scale).get(job.config) is not None:  # a set to transfer to
+                if store().get(job.config) is not None:  # a set to transfer to
                     yield "failed", job.label, f": {error}"
                 else:
                     hint = "If it lies elsewhere, name that folder with --data-root."
@@ -173,7 +178,8 @@ def _work(
                     break
             except Exception as error:  # one that diverges or runs out of memory must not end the others
                 yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
-                break
+                if job is first and store().get(job.config) is None:
+                    break  # those that go on from it would do what has failed
             else:
                 if epochs == job.config.train.epochs:
                     pace[kind] = (time.time() - began) / epochs

@@ -25,7 +25,7 @@ from lpjepa.training.optimizers import build_optimizer
 from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe_accuracy
 from lpjepa.training.processes import replicate, shard
 from lpjepa.training.run import build_model
-from lpjepa.training.schedule import scaled_by_batch
+from lpjepa.training.schedule import scaled_by_batch, step_at
 from lpjepa.training.startup import precompile, wake_compiler
 from lpjepa.training.step import Learner, Step, Trainee
 
@@ -225,11 +225,10 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
             f"optim.accumulate: {config.optim.accumulate} batches are asked for and an epoch has only "
             f"{loader.steps_per_epoch}"
         )
-    batches = config.train.epochs * (
-        loader.steps_per_epoch - loader.steps_per_epoch % config.optim.accumulate
-    )
+    together = config.optim.accumulate
+    steps = config.train.epochs * (loader.steps_per_epoch // together)
     for rectifier in ShareReLU.within(model.projector):
-        rectifier.after.fill_(round(config.train.calibrate_from * batches))
+        rectifier.after.fill_(together * step_at(config.train.calibrate_from, steps))
     batch = config.train.batch_size * world * config.optim.accumulate
     rates = [config.optim.lr, config.optim.probe_lr]
     if config.optim.scale_lr_by_batch:

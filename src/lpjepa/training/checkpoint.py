@@ -2,7 +2,8 @@
 
 A checkpoint `step-000001200.pt` has a companion `step-000001200.pt.sha256` with its checksum. Both are
 written under another name, flushed to the disk and renamed, the checksum first: a checkpoint that bears
-its name is complete. The newest two are kept, so that one that a disk has damaged has a predecessor.
+its name is complete. One that is written over has both checksums until its new file is there. The newest
+two are kept, so that one that a disk has damaged has a predecessor.
 They hold tensors and plain containers only, and are always read with `weights_only=True`.
 """
 
@@ -41,11 +42,14 @@ def save(folder: Path, step: int, state: dict[str, Any], name: str | None = None
         checked = digest(partial)
         checksum = Path(f"{path}.sha256")
         checksum_partial = checksum.with_suffix(".sha256-partial")
-        checksum_partial.write_text(checked + "\n")
-        for file in (partial, checksum_partial):
-            _flush(file)
-        os.replace(checksum_partial, checksum)
-        os.replace(partial, path)
+        before = checksum.read_text() if path.is_file() and checksum.is_file() else ""
+        _flush(partial)
+        for content in dict.fromkeys([f"{checked}\n{before}", f"{checked}\n"]):
+            checksum_partial.write_text(content)
+            _flush(checksum_partial)
+            os.replace(checksum_partial, checksum)
+            if partial.is_file():
+                os.replace(partial, path)
         _flush(folder)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         reason = _reason(error, folder)
@@ -121,7 +125,7 @@ def load(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: there is no such checkpoint")
     if not checksum.is_file():
         raise CheckpointError(f"{path} has no checksum beside it ({checksum.name})")
-    if digest(path) != checksum.read_text().strip():
+    if digest(path) not in checksum.read_text().split():
         raise CheckpointError(f"{path} is damaged: its checksum does not match")
     return torch.load(path, map_location="cpu", weights_only=True)
 

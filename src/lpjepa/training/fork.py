@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lpjepa.models import ShareReLU
 from lpjepa.training import checkpoint
-from lpjepa.training._typed import to_dict
-from lpjepa.training.config import SET_SHARE, Config
+from lpjepa.training._typed import ConfigError, to_dict
+from lpjepa.training.config import SET_SHARE, Config, differing_keys
 from lpjepa.training.journal import Journal
 from lpjepa.training.layers import replace
 from lpjepa.training.run import Run, build_model
@@ -36,6 +36,8 @@ def fork(path: Path, config: Config) -> Run:
     assert config.train.out is not None
     run = Run(Path(config.train.out), config)
     state = checkpoint.load(path)
+    if keys := differing_keys(plain_until(config)[0], Run.open(path.parent.parent).config):
+        raise ConfigError(f"{path} is of another training, which differs in {', '.join(keys)}")
     step = state["progress"]["step"]
     model = build_model(config)
     for rectifier in ShareReLU.within(model.projector):

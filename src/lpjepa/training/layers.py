@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lpjepa._names import suggestion
 from lpjepa.training._typed import ConfigError, flat, hint_of, merge, unknown_key
@@ -144,7 +144,8 @@ def parse_flags(arguments: Sequence[str]) -> dict[str, Any]:
             values = [_value(queue.pop(0), key, entry)]
             while queue and not queue[0].startswith("--"):
                 values.append(_value(queue.pop(0), key, entry))
-            value = values[0] if len(values) == 1 else values
+            single = ... not in get_args(hint_of(Config(), key)) or isinstance(values[0], list)
+            value = values[0] if len(values) == 1 and single else values
         elif isinstance(known[key], bool) or entry:
             value = True
         else:

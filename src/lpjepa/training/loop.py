@@ -25,7 +25,7 @@ from lpjepa.training.journal import Journal, build_sinks
 from lpjepa.training.layers import replace
 from lpjepa.training.processes import any_rank, from_first_rank, join_group, mean_over_ranks, pick_device
 from lpjepa.training.run import Run
-from lpjepa.training.schedule import warmup_cosine
+from lpjepa.training.schedule import step_at, warmup_cosine
 
 
 def pretrain(config: Config, display: Display | None = None) -> Run:
@@ -109,7 +109,7 @@ class Trainer:
         self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
-        self.kept_steps = {share: round(share * self.total) for share in train.keep_at}
+        self.kept_steps = {share: step_at(share, self.total) for share in train.keep_at}
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
 
     def train(self, resume: bool) -> None:
@@ -124,6 +124,9 @@ class Trainer:
             f"{self.run.folder}: {self.parts.describe()}"
             + (f", resumed at step {self.step_now}" if resume else "")
         )
+        for share, step in self.kept_steps.items():
+            if step <= self.step_now and not (self.run.checkpoints / checkpoint.kept_name(share)).is_file():
+                self.display.say(f"train.keep_at {share:g}: step {step} is past, no checkpoint is kept there")
         if advice := self.parts.advice(self.world):
             self.display.say(advice)
         self.display.start(self.step_now, self.total)

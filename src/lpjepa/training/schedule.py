@@ -23,3 +23,8 @@ def warmup_cosine(
 def scaled_by_batch(rate: float, global_batch: int) -> float:
     """The linear scaling rule of the authors' configs: rate · global batch / 256."""
     return rate * global_batch / 256
+
+
+def step_at(share: float, steps: int) -> int:
+    """The number of steps after a share of `steps`: none for 0, else at least one."""
+    return max(1, round(share * steps)) if share > 0 else 0

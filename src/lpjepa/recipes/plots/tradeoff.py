@@ -53,7 +53,7 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.set_xlim(1.5 * high, low)  # room for the first name
     axes.margins(y=0.12)
     axes.set_xlabel("active features (ℓ0), sparser to the right")
-    axes.set_ylabel("accuracy of a frozen probe (%)")
+    axes.set_ylabel(f"accuracy, {'frozen' if name.endswith('_frozen') else 'online'} probe (%)")
     axes.set_title(described(collected), loc="right", fontsize=7.5, fontweight="normal", color=theme().muted)
     if panel.get("legend", True):  # of both panels, below them: no corner of a panel is sure to be empty
         handles, labels = axes.get_legend_handles_labels()
@@ -67,8 +67,8 @@ def _bars(deviations: Sequence[float | None]) -> list[float] | None:
 
 def worth_showing(collected: Collected) -> bool:
     """Whether the first line of the recipe has points enough."""
-    group = collected.recipe.panels[0]["lines"][0]
-    return len(_measured(collected.where({"group": group}), "encoder")) >= POINTS
+    panel = collected.recipe.panels[0]
+    return len(_measured(collected.where({"group": panel["lines"][0]}), panel["y"])) >= POINTS
 
 
 def _measured(entries: list[Entry], name: str) -> list[tuple[Entry, float, float, float | None]]:
