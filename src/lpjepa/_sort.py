@@ -31,7 +31,8 @@ def sort_stable(x: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling() and not _exporting():
         return _sort(x)
     if not _numpy_sorts(x) or x.dtype != torch.float32:
-        values, order = x.sort(dim=-1, stable=True)
+        # ONNX has no stable sort; which of two equal values comes first is its own matter there.
+        values, order = x.sort(dim=-1) if _exporting() else x.sort(dim=-1, stable=True)
         return values, order
     # Adding zero makes one number of −0 and 0, which compare equal but differ in their bits.
     keys = _flip_negative((x + 0.0).contiguous().view(torch.int32)).long() << 32

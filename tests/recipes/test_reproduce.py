@@ -545,6 +545,7 @@ def _store_made_up(folder: Path, names: list[str], epochs: int | None = None, sk
         final = {
             "encoder_accuracy": 0.5,
             "projector_accuracy": 0.4,
+            "probe": "frozen",
             "l0": 0.3,
             "l1": 0.2,
             "l0_predicted": 0.3,
