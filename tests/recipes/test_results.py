@@ -22,6 +22,7 @@ from lpjepa.training.config import identity
 
 def _put(store: Store, config: Any, l0: float = 0.52, accuracy: float = 0.5, **more: Any) -> None:
     final = {"encoder_accuracy": accuracy, "projector_accuracy": accuracy - 0.1, "l0": l0, "l1": l0 / 2}
+    final["probe"] = "frozen"
     if config.loss.method == "rectified_lpjepa":
         final["l0_predicted"] = {0.0: 0.5, -2.0: 0.03}.get(config.target.mu, 0.5)
     result = {
@@ -147,14 +148,30 @@ def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
         for line in lines
         if len(cells := line.split("|")) > 3
     }
-    assert rows["plain loss"] == ["3 of 9", "0.0500", "", "", "the gap"]
-    assert rows["calibrated"] == ["2 of 3", "0.0050", "-0.40", "-0.40", "so far, at no loss"]
+    assert rows["plain loss"] == ["30", "3 of 9", "0.0500", "", "", "the gap"]
+    assert rows["calibrated"] == ["30", "2 of 3", "0.0050", "-0.40", "-0.40", "so far, at no loss"]
     assert rows["axes weight 0.1"][-1] == "so far, at a loss"
     assert rows["axes weight 0.3"][-1] == "no"
-    assert rows["32768 slices"] == ["0 of 2", "", "", "", "waits"]
-    assert "plain loss: calibrated (2 of 3 μ), calibrated in the last tenth (1 of 4 μ). Changes" in "\n".join(
-        lines
-    )
+    assert rows["32768 slices"] == ["", "0 of 2", "", "", "", "waits"]
+    good = "calibrated (30 epochs, 2 of 3 μ), calibrated in the last tenth (30 epochs, 1 of 4 μ)"
+    assert f"plain loss: {good}. Changes" in "\n".join(lines)
+
+
+def test_the_preset_is_judged_beside_the_search_by_frozen_probes(tmp_path: Path) -> None:
+    searched = _search(tmp_path, {("plain loss", 0.0): (0.55, 0.5)})
+    recipe, store = catalog()["exact-sparsity-preset"], Store(tmp_path, "small")
+    for case in recipe.cases("small"):
+        if case["mu"] == 0:
+            exact = case["base"] == "cifar100-exact-sparsity"
+            _put(store, config_of(case, "small", 5), 0.5 if exact else 0.55, accuracy=0.5)
+            if exact:  # its online probe has not seen what was set at the end
+                result = store.get(config_of(case, "small", 5))
+                assert result is not None
+                result["final"] |= {"encoder_accuracy_online": 0.5, "projector_accuracy_online": 0.2}
+    text = l0_answers({"exact-sparsity": searched, recipe.name: collect(recipe, "small", store)})
+    assert "plain loss: presets:cifar100-exact-sparsity (100 epochs, 1 of 5 μ). Changes" in text
+    assert "| plain loss | 30 | 1 of 9 |" in text
+    assert "| plain loss | 100 | 1 of 5 |" in text
 
 
 def test_a_cost_is_not_known_before_the_plain_loss_is(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch, StepPatch
 from PIL import Image
 
@@ -294,3 +295,14 @@ def test_contrast(theme):
         assert contrast(colour, theme.background) >= 4.5  # text
     for colour in theme.series:
         assert contrast(colour, theme.background) >= 3.0  # graphics
+
+
+def test_labels_are_laid_out_at_the_size_they_are_drawn_at():
+    """Letters are of whole pixels, so that a label is wider at some sizes than at others."""
+    with figures.using(figures.LIGHT):
+        figure = Figure(figsize=(4.3, 3.3), layout="constrained")
+        axes = figure.subplots()
+        axes.barh(range(4), range(4))
+        axes.set_yticks(range(4), ["RGN_1.0(-2, σ_GN)"] * 4, fontsize=7.5)
+        pixels = np.asarray(Image.open(io.BytesIO(to_bytes(figure, "png", dpi=120))))
+    assert (pixels[:, :2] == pixels[0, 0]).all(), "nothing touches the left edge"

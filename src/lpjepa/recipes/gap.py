@@ -15,6 +15,7 @@ CLOSED = 0.01  # of l0, by which the gap counts as closed
 LOSS = 0.5  # points of accuracy that closing it may cost
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the training, at which l0 is shown
 NO_LOSS = "yes, at no loss"
+SEARCHES = ("exact-sparsity", "exact-sparsity-preset", "exact-sparsity-long")
 WAITS = "Waits for trainings of {}."
 
 
@@ -25,7 +26,7 @@ def l0_answers(found: Mapping[str, Collected]) -> str:
     parts = [
         "**Is there the paper's gap?** " + _same_gap(same),
         "**When in training does it open?** " + _opening(over),
-        "**What closes it?** " + _closing(found.get("exact-sparsity")),
+        "**What closes it?** " + _closing([found[name] for name in SEARCHES if name in found]),
     ]
     return "\n\n".join(parts)
 
@@ -135,34 +136,41 @@ def _at(epochs: Sequence[float], values: Sequence[float], share: float) -> float
     return float(values[nearest])
 
 
-def _closing(collected: Collected | None) -> str:
-    """A line for each setting of the search: its largest gap, its worst changes, and what that means."""
-    if collected is None or not collected.rows:
-        return WAITS.format("`exact-sparsity`")
+def _closing(searches: Sequence[Collected]) -> str:
+    """A line for each setting of the searches: its largest gap, its worst changes, and what that means.
+
+    By frozen probes: an online one has not seen a share that is set when the training is over.
+    """
     lines, good = [], []
-    for group in dict.fromkeys(entry.case.group for entry in collected.entries):
-        entries = collected.where({"group": group})
-        trained = [entry for entry in entries if entry.results]
-        if not trained:
-            lines.append([group, f"0 of {len(entries)}", "", "", "", "waits"])
-            continue
-        gap = max(abs(_mean(entry, "l0") - _mean(entry, "l0_theory")) for entry in trained)
-        changes = [_worst(collected, trained, column) for column in ("encoder", "projector")]
-        word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
-        share = f"{len(trained)} of {len(entries)}"
-        if word == NO_LOSS:
-            good.append(group if len(trained) == len(entries) else f"{group} ({share} μ)")
-        if len(trained) < len(entries):
-            word = word.replace("yes", "so far")
-        cells = ["" if change is None else f"{change:+.2f}" for change in changes]
-        lines.append([group, share, f"{gap:.4f}", *cells, word])
+    searches = [collected for collected in searches if collected.rows and collected.results()]
+    for collected in searches:
+        for group in dict.fromkeys(entry.case.group for entry in collected.entries):
+            entries = collected.where({"group": group})
+            trained = [entry for entry in entries if entry.results]
+            if not trained:
+                lines.append([group, "", f"0 of {len(entries)}", "", "", "", "waits"])
+                continue
+            gap = max(abs(_mean(entry, "l0") - _mean(entry, "l0_theory")) for entry in trained)
+            changes = [_worst(collected, trained, f"{column}_frozen") for column in ("encoder", "projector")]
+            word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
+            share, epochs = f"{len(trained)} of {len(entries)}", str(_epochs(trained[0]))
+            if word == NO_LOSS:
+                part = "" if len(trained) == len(entries) else f", {share} μ"
+                good.append(f"{group} ({epochs} epochs{part})")
+            if len(trained) < len(entries):
+                word = word.replace("yes", "so far")
+            cells = ["" if change is None else f"{change:+.2f}" for change in changes]
+            lines.append([group, epochs, share, f"{gap:.4f}", *cells, word])
+    if not lines:
+        return WAITS.format("`exact-sparsity`")
+    waits = any(collected.found < collected.wanted for collected in searches)
     text = (
         f"Within {CLOSED:g} of the target at every μ trained, at most {LOSS:g} points below the plain loss: "
-        + (", ".join(good) if good else "no setting so far" if collected.found < collected.wanted else "none")
-        + ". Changes are the worst over μ, from the plain loss at the same μ and seed."
+        + (", ".join(good) if good else "no setting so far" if waits else "none")
+        + ". Changes are the worst over μ, from the plain loss at the same μ and seed, by frozen probes."
     )
-    header = ["setting", "μ trained", "largest gap", "encoder", "projector", f"closes it ({CLOSED:g})"]
-    return f"{text}\n\n" + _table(header, lines)
+    header = ["setting", "epochs", "μ trained", "largest gap", "encoder", "projector"]
+    return f"{text}\n\n" + _table([*header, f"closes it ({CLOSED:g})"], lines)
 
 
 def _verdict(gap: float, changes: Sequence[float | None], plain: bool) -> str:
