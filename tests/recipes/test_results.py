@@ -16,6 +16,7 @@ from lpjepa.recipes.overview import overview, seed_spread
 from lpjepa.recipes.results import lengths, says_something
 from lpjepa.recipes.setting import provenance, setting, untrained
 from lpjepa.recipes.store import _kept
+from lpjepa.recipes.values import metric
 from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
 
@@ -172,6 +173,17 @@ def test_the_preset_is_judged_beside_the_search_by_frozen_probes(tmp_path: Path)
     assert "plain loss: presets:cifar100-exact-sparsity (100 epochs, 1 of 5 μ). Changes" in text
     assert "| plain loss | 30 | 1 of 9 |" in text
     assert "| plain loss | 100 | 1 of 5 |" in text
+
+
+def test_frozen_probes_of_all_results_have_the_same_decay() -> None:
+    before = {"final": {"probe": "frozen", "encoder_accuracy": 0.6072}}
+    since = {"final": {"probe": "frozen", "encoder_accuracy": 0.6433, "encoder_l2": 1e-3}}
+    since["final"]["encoder_accuracy_weak"] = 0.6065
+    frozen, chosen = metric("encoder_frozen").read, metric("encoder_chosen").read
+    assert [frozen(before), frozen(since)] == pytest.approx([60.72, 60.65])
+    assert chosen(before) is None
+    assert chosen(since) == pytest.approx(64.33)
+    assert frozen({"final": {"probe": "online", "encoder_accuracy": 0.5}}) is None
 
 
 def test_a_cost_is_not_known_before_the_plain_loss_is(tmp_path: Path) -> None:

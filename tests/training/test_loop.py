@@ -10,8 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
+from lpjepa.evaluation import extract
+from lpjepa.evaluation.run import evaluation_transform
 from lpjepa.training import CheckpointError, Diverged, Run, checkpoint, load_config, pretrain
-from lpjepa.training.assembly import assemble
+from lpjepa.training.assembly import assemble, load_images
 from lpjepa.training.config import LossConfig
 
 CPU = torch.device("cpu")
@@ -29,6 +31,19 @@ def test_every_method_trains(tiny, watch, method):
     assert bool((z >= 0).all()) == (method in ("rectified_lpjepa", "nvicreg", "ncl"))
     assert ("l0_predicted" in run.final) == (method == "rectified_lpjepa")
     assert run.final["probe"] == "frozen"
+
+
+def test_the_end_tells_the_sparsity_of_training_images_apart(tiny, watch):
+    config = tiny({"train": {"epochs": 1}})
+    run = pretrain(config, watch(lambda step: None))
+    train, val = load_images(config)
+    active = [
+        (extract(run.model(), images, transform=evaluation_transform(run)).projector > 0).float().mean()
+        for images in (train, val)
+    ]
+    assert active[0] != active[1]
+    assert run.final["l0_train"] == pytest.approx(float(active[0]), abs=1e-5)
+    assert run.final["l0"] == pytest.approx(float(active[1]), abs=1e-5)
 
 
 @pytest.mark.parametrize("rectified", [False, True])

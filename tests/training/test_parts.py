@@ -16,7 +16,7 @@ from lpjepa.training.layers import load_config
 from lpjepa.training.monitors import Features, measure
 from lpjepa.training.optimizers import build_optimizer, set_rate
 from lpjepa.training.precision import LossScale
-from lpjepa.training.probes import OnlineProbes, frozen_probe_accuracy
+from lpjepa.training.probes import DECAYS, OnlineProbes, frozen_probe, frozen_probe_accuracy
 from lpjepa.training.run import Run, table
 
 CPU = torch.device("cpu")
@@ -79,6 +79,37 @@ def test_frozen_probe_agrees_with_scikit_learn():
     theirs = LogisticRegression(C=1 / (1e-3 * 400), max_iter=2000).fit(standard[:400], labels[:400])
     assert ours == pytest.approx(theirs.score(standard[400:], labels[400:]), abs=0.011)
     assert ours > 0.7
+
+
+def test_frozen_probe_chooses_the_decay_that_its_features_want():
+    torch.manual_seed(1)
+    centres = torch.randn(4, 150) * 0.2
+    labels = torch.arange(2400) % 4
+    x = centres[labels] + torch.randn(2400, 150)
+    few, plenty, val = slice(0, 400), slice(0, 1600), slice(1600, None)
+
+    def by_sklearn(train: slice, l2: float) -> float:
+        n = len(labels[train])
+        standard = (x - x[train].mean(0)) / x[train].std(0)
+        fitted = LogisticRegression(C=1 / (l2 * n), max_iter=5000).fit(standard[train], labels[train])
+        return fitted.score(standard[val], labels[val])
+
+    for train, gain in ((few, 0.02), (plenty, 0.0)):
+        found = frozen_probe(x[train], labels[train], x[val], labels[val])
+        assert found.accuracy_weak == pytest.approx(by_sklearn(train, 1e-4), abs=0.02)
+        assert found.accuracy == pytest.approx(by_sklearn(train, found.l2), abs=0.01)
+        assert found.accuracy > found.accuracy_weak + gain
+        best = max(by_sklearn(train, l2) for l2 in DECAYS)
+        assert found.accuracy > best - 0.025
+
+
+def test_frozen_probe_keeps_the_weak_decay_where_features_are_easy_or_few():
+    torch.manual_seed(0)
+    labels = torch.arange(300) % 3
+    x = torch.eye(3)[labels] * 20 + torch.randn(300, 3)
+    found = frozen_probe(x[:200], labels[:200], x[200:], labels[200:])
+    assert (found.accuracy, found.l2, found.accuracy_weak) == (1.0, DECAYS[0], 1.0)
+    assert frozen_probe(x[:9], labels[:9], x[200:], labels[200:]).l2 == DECAYS[0]  # a tenth of nine is none
 
 
 def test_online_probes_stop_the_gradient():

@@ -35,6 +35,7 @@ CURVES = (
 )  # fmt: skip
 TRAINING = (
     "loss", "invariance", "matching", "l0", "l1", "encoder_train_accuracy", "projector_train_accuracy",
+    "grad_norm",
 )  # fmt: skip
 
 Result = dict[str, Any]

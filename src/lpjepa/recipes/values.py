@@ -44,11 +44,23 @@ def _accuracy(kind: str) -> Callable[[Result], float | None]:
 
 
 def _frozen(kind: str) -> Callable[[Result], float | None]:
-    """That of a probe fitted to the end on frozen features, where there is one."""
+    """That of a probe fitted to the end on frozen features with the weak decay, which all results have."""
 
     def read(result: Result) -> float | None:
         final = result["final"]
-        return _times(final.get(f"{kind}_accuracy"), 100.0) if final.get("probe") == "frozen" else None
+        if final.get("probe") != "frozen":
+            return None
+        return _times(final.get(f"{kind}_accuracy_weak", final.get(f"{kind}_accuracy")), 100.0)
+
+    return read
+
+
+def _chosen(kind: str) -> Callable[[Result], float | None]:
+    """That of a frozen probe whose decay was chosen on held-out training images."""
+
+    def read(result: Result) -> float | None:
+        final = result["final"]
+        return _times(final.get(f"{kind}_accuracy"), 100.0) if f"{kind}_l2" in final else None
 
     return read
 
@@ -100,6 +112,13 @@ METRICS: dict[str, Metric] = {
     "projector_frozen": Metric(
         "Projector, frozen probe ↑", r"Projector, frozen probe $\uparrow$", _frozen("projector"), 2, +1
     ),
+    "encoder_chosen": Metric(
+        "Encoder, chosen decay ↑", r"Encoder, chosen decay $\uparrow$", _chosen("encoder"), 2, +1
+    ),
+    "projector_chosen": Metric(
+        "Projector, chosen decay ↑", r"Projector, chosen decay $\uparrow$", _chosen("projector"), 2, +1
+    ),
+    "l0_train": Metric("ℓ0 of training images", "L0 of training images", _final("l0_train"), 4),
     "sparsity_l0": Metric("1 − ℓ0", r"$1-\ell_0$", _less_than_one("l0"), 4),
     "sparsity_l1": Metric("1 − ℓ1", r"$1-\ell_1$", _less_than_one("l1"), 4),
     "variance_loss": Metric("variance loss", "Variance loss", _final("variance_loss"), 4, -1),

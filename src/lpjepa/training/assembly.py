@@ -22,7 +22,7 @@ from lpjepa.training.config import SET_SHARE, Config, activation_of, target_is_r
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
-from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe_accuracy
+from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe
 from lpjepa.training.processes import replicate, shard
 from lpjepa.training.run import build_model
 from lpjepa.training.schedule import scaled_by_batch, step_at
@@ -141,9 +141,15 @@ class Assembly:
         assert val.labels_N is not None
         labels = [t.to(self.device) for t in (train.labels_N, val.labels_N)]
         for name, a, b in (("encoder", train.h_NE, val.h_NE), ("projector", train.z_ND, val.z_ND)):
-            found[f"{name}_accuracy_online"] = found[f"{name}_accuracy"]
-            accuracy = frozen_probe_accuracy(a.to(self.device), labels[0], b.to(self.device), labels[1])
-            found[f"{name}_accuracy"] = accuracy
+            probe = frozen_probe(a.to(self.device), labels[0], b.to(self.device), labels[1])
+            found |= {
+                f"{name}_accuracy_online": found[f"{name}_accuracy"],
+                f"{name}_accuracy": probe.accuracy,
+                f"{name}_l2": probe.l2,
+                f"{name}_accuracy_weak": probe.accuracy_weak,
+            }
+        # On the images it was trained on; the others above are of validation images.
+        found["l0_train"] = float((train.z_ND != 0).float().mean())
         return found | {"probe": "frozen"}
 
     def describe(self) -> str:
