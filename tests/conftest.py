@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Kernels run in Triton's interpreter where there is no GPU; it must be chosen before triton is imported.
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,9 @@ def pytest_configure(config):
     # One torch thread a worker: two workers on two cores slow each other down otherwise.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
+    # A shell starts what it puts into the background with SIGINT ignored, and tests send it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ from lpjepa.recipes.cases import Case, expand, for_scale, read_yaml, scale_of
 
 KINDS = ("table", "figure")
 # Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end.
-OURS = re.compile(r"_theory$|_gap$|_frozen$|_chosen$|_train$|^change/")
+OURS = re.compile(r"_theory$|_gap$|_frozen$|_chosen$|_train$|^dead$|^change/")
 
 
 @dataclass(frozen=True)

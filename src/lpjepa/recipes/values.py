@@ -119,6 +119,7 @@ METRICS: dict[str, Metric] = {
         "Projector, chosen decay ↑", r"Projector, chosen decay $\uparrow$", _chosen("projector"), 2, +1
     ),
     "l0_train": Metric("ℓ0 of training images", "L0 of training images", _final("l0_train"), 4),
+    "dead": Metric("dead features ↓", r"Dead features $\downarrow$", _final("dead_fraction"), 3, -1),
     "sparsity_l0": Metric("1 − ℓ0", r"$1-\ell_0$", _less_than_one("l0"), 4),
     "sparsity_l1": Metric("1 − ℓ1", r"$1-\ell_1$", _less_than_one("l1"), 4),
     "variance_loss": Metric("variance loss", "Variance loss", _final("variance_loss"), 4, -1),

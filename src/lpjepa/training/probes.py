@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 # Above this many feature values a full-batch probe is no longer quick; `lpjepa evaluate` streams.
 LARGEST_FROZEN_PROBE = 2**28
+LARGEST_SEARCH = 50_000  # images by which the decay of a frozen probe is chosen
 DECAYS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # of frozen probes; the first is the weak one
 
 
@@ -39,11 +40,12 @@ def frozen_probe(train_ND: Tensor, train_labels: Tensor, val_MD: Tensor, val_lab
     """Logistic regression on frozen features with a weight decay that is chosen on training images.
 
     Features of a long training want a strong one: an encoder knows the images it was trained on, and a probe
-    with a weak decay learns them by heart. So a tenth of the training images is held out, and the decay grows
-    along `DECAYS` as long as their cross-entropy falls; with the best one the probe is fitted on all.
+    with a weak decay learns them by heart. So a tenth of the training images (of a sample, where they are
+    many) is held out, and the decay grows along `DECAYS` as long as their cross-entropy falls; with the best
+    one the probe is fitted on all.
     """
-    order = torch.randperm(len(train_ND), generator=torch.Generator().manual_seed(0)).to(train_ND.device)
-    held, rest = order.tensor_split([len(order) // 10])
+    order = torch.randperm(len(train_ND), generator=torch.Generator().manual_seed(0))[:LARGEST_SEARCH]
+    held, rest = order.to(train_ND.device).tensor_split([len(order) // 10])
     chosen = _best_decay(train_ND, train_labels, rest, held) if len(held) else DECAYS[0]
     data = train_ND, train_labels, val_MD, val_labels
     weak = frozen_probe_accuracy(*data, DECAYS[0])
