@@ -28,6 +28,7 @@ from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Stopped, _told_by_us, _until
 from lpjepa.training import Run, to_dict
 from lpjepa.training.config import identity
+from lpjepa.training.fork import plain_until
 
 
 def test_all_trainings_ran_once(tiny) -> None:
@@ -315,6 +316,25 @@ def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) ->
     assert heard.endswith("; the same command goes on\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_last_measurements_of_a_training_stops_the_sweep(tmp_path, monkeypatch, number):
+    from lpjepa.training.assembly import Assembly
+
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    changes = {"train": {"epochs": 1, "batch_size": 200}, "loss": {"num_slices": 16}}
+    jobs = plan([catalog()["l0-gap"]], "smoke", changes=changes)
+    final = Assembly.final
+    with monkeypatch.context() as patch:
+        patch.setattr("lpjepa.training.assembly.LARGEST_FROZEN_PROBE", 0)
+        patch.setattr(Assembly, "final", lambda self: signal.raise_signal(number) or final(self))
+        summary = sweep(jobs, places, device="cpu", say=lambda line: None)
+    assert (summary.signal, summary.stopped, summary.done) == (number, 1, 0)
+    assert summary.left == len(jobs) - 1
+    trained = [job for job in jobs if places.run_folder(job.config).is_dir()]
+    assert len(trained) == 1
+    assert Run.open(places.run_folder(trained[0].config)).finished
+
+
 def test_workers_leave_ctrl_c_to_their_parent_from_their_first_moment_on() -> None:
     """A child that does not ignore the signal it sends itself dies of it, and is not 0."""
     before = signal.getsignal(signal.SIGINT)
@@ -446,6 +466,89 @@ def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:
     assert [cost["utilisation"] for cost in found] == [93.0, 93.0, 72.0]
     assert [cost["trainings_at_once"] for cost in found] == [2, 3, 3]
     assert found[0]["seconds"] < found[1]["seconds"] < found[2]["seconds"]
+
+
+def test_the_time_of_a_killed_session_is_not_known(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    job = plan([catalog()["cifar100-mark"]], "smoke")[0]
+    timed = lambda: one_run._timed(job.config, torch.device("cpu"), tmp_path / "run" / "cost.json", 1)[1]
+    left = []
+
+    def killed(config, display) -> None:
+        (tmp_path / "run").mkdir(exist_ok=True)
+        display.start(0, 1)
+        left.append((tmp_path / "run" / "cost.json").read_text())
+
+    monkeypatch.setattr(one_run, "pretrain", killed)
+    assert timed()["seconds"] is not None
+    (tmp_path / "run" / "cost.json").write_text(left[0])  # as a kill in the middle leaves it
+    assert timed()["seconds"] is None
+    assert timed()["seconds"] is None, "also when it goes on once more"
+
+
+def test_what_is_left_of_a_training_is_less_what_its_checkpoint_has(tmp_path: Path) -> None:
+    from lpjepa.recipes.one_run import epochs_ahead
+    from lpjepa.training import Interrupted, pretrain
+    from lpjepa.training.display import Silent
+
+    changes = {"train": {"epochs": 3, "batch_size": 200}, "loss": {"num_slices": 16}}
+    job = plan([catalog()["cifar100-mark"]], "smoke", changes=changes)[0]
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    places.prepare()
+    assert epochs_ahead(job.config, places) == 3
+
+    class StopInTheSecond(Silent):
+        def advance(self, step, epoch, speed, latest) -> None:
+            if epoch > 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    from lpjepa.recipes.one_run import as_trained
+
+    config = as_trained(job.config, places, places.run_folder(job.config), torch.device("cpu"))
+    with pytest.raises(Interrupted):
+        pretrain(config, StopInTheSecond())
+    assert epochs_ahead(job.config, places) == 2
+
+
+def test_a_fork_that_was_killed_on_its_way_is_made_again(tmp_path: Path) -> None:
+    from lpjepa.recipes.one_run import finish_job
+
+    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
+    jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    places.prepare()
+    late = next(job for job in jobs if job.config.train.calibrate_from == 1)
+    before = plain_until(late.config)[0]
+    first = next(job for job in jobs if identity(job.config) == identity(before))
+    first.pieces, late.pieces = (), ("measures",)
+    finish_job(first, places, "cpu", 1)
+    places.run_folder(late.config).mkdir()
+    shutil.copy(places.run_folder(first.config) / "metrics.jsonl", places.run_folder(late.config))
+    finish_job(late, places, "cpu", 1)
+    result = Store(places.results, "smoke").get(late.config)
+    assert result is not None
+    assert result["goes_on"] == {"from": identity(before), "epoch": 2}
+
+
+def test_of_two_files_of_one_training_that_named_after_it_counts(tiny, tmp_path: Path) -> None:
+    """An option that came later gives a training another identity; its file keeps the old one's name."""
+    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
+    own = tmp_path / "smoke" / f"{identity(job.config)}.json"
+    kept = tiny.store.get(job.config)
+    own.parent.mkdir()
+    own.write_text(json.dumps({**kept, "date": "new"}))
+    for name in ("00000000", "ffffffff"):
+        old = own.with_name(f"{name}.json")
+        old.write_text(json.dumps({**kept, "date": "old", "identity": name}))
+        assert Store(tmp_path, "smoke").get(job.config)["date"] == "new", "whichever comes first"
+        old.unlink()
+    own.rename(old)
+    old.write_text(old.read_text().replace(identity(job.config), old.stem))
+    store = Store(tmp_path, "smoke")
+    assert store.get(job.config)["identity"] == identity(job.config)
+    store.put(job.config, store.get(job.config))
+    assert [path.name for path in own.parent.iterdir()] == [own.name]
 
 
 def test_a_finished_training_costs_no_more(tiny, tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ def test_a_signal_saves_and_says_how_to_go_on(tiny, tmp_path, watch, number):
     assert_same(final_state(run), final_state(whole))
 
 
+def test_a_signal_after_the_last_step_is_handed_on_when_the_run_is_finished(tiny, tmp_path, monkeypatch):
+    from lpjepa.training.assembly import Assembly
+
+    final = Assembly.final
+    monkeypatch.setattr(Assembly, "final", lambda self: signal.raise_signal(signal.SIGINT) or final(self))
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(tiny())
+    assert Run.open(tmp_path / "run").finished
+
+
 @pytest.mark.slow
 def test_sigkill_at_random_moments(tiny, tmp_path, watch):
     """Real processes, really killed; `benchmarks/kill_resume.py` does it 20 times."""

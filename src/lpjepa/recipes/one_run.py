@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lpjepa._whole import write_whole
 from lpjepa.data import MissingData
 from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.pieces import Subject, compute, missing_pieces
@@ -22,9 +23,9 @@ from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Result, Store, hardware, result_of
 from lpjepa.recipes.workers import Job
 from lpjepa.training import Config, Run, pretrain, to_dict
-from lpjepa.training.checkpoint import kept_name, list_checkpoints
+from lpjepa.training.checkpoint import kept_name, list_checkpoints, step_of
 from lpjepa.training.config import identity
-from lpjepa.training.display import build_display
+from lpjepa.training.display import Silent
 from lpjepa.training.fork import fork, plain_until
 from lpjepa.training.layers import replace
 from lpjepa.training.processes import pick_device
@@ -40,8 +41,8 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    # Pieces are made from a checkpoint: where a training has left numbers and none, it is trained anew.
-    trained = result is not None or (folder / "metrics.jsonl").is_file()
+    # Pieces are made from a checkpoint: where a finished training has left none, it is trained anew.
+    trained = result is not None or _finished(folder)
     anew = trained and bool(lacking) and not list_checkpoints(places.checkpoints(job.config))
     if result is None or anew:
         result = _train(job, places, folder, on, workers, anew)
@@ -62,9 +63,17 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
 
 
 def epochs_ahead(config: Config, places: Places) -> float:
-    """How long a training that has no checkpoint yet will be, where it may go on from another one."""
+    """How much of a training is left, where it stands or where it may go on from another one."""
+    if saved := list_checkpoints(places.checkpoints(config)):
+        lines = Run.open(places.run_folder(config)).metrics("train")
+        passed = [line["epoch"] for line in lines if line["step"] <= step_of(saved[-1])]
+        return config.train.epochs - max(passed, default=0.0)
     share = plain_until(config)[1] if _shared_checkpoint(config, places) else 0.0
     return config.train.epochs * (1.0 - share)
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file() and Run.open(folder).finished
 
 
 def _shared_checkpoint(config: Config, places: Places) -> Path | None:
@@ -74,7 +83,7 @@ def _shared_checkpoint(config: Config, places: Places) -> Path | None:
         return None
     path = places.checkpoints(plain) / kept_name(share)
     if share == 1 and not path.is_file() and (found := list_checkpoints(places.checkpoints(plain))):
-        return found[-1] if Run.open(places.run_folder(plain)).finished else None
+        return found[-1] if _finished(places.run_folder(plain)) else None
     return path if path.is_file() else None
 
 
@@ -90,7 +99,7 @@ def _train(job: Job, places: Places, folder: Path, device: torch.device, workers
             plain, share = plain_until(config)
             goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
             folder.mkdir(parents=True, exist_ok=True)
-            cost_file.write_text(json.dumps({"goes_on": goes_on}))
+            write_whole(cost_file, json.dumps({"goes_on": goes_on}))
             fork(path, trained)
     run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
@@ -123,15 +132,28 @@ def as_trained(config: Config, places: Places, folder: Path, device: torch.devic
     )
 
 
+class _Marked(Silent):
+    """Notes beside a training that has begun what was spent before, and that more is being spent."""
+
+    def __init__(self, path: Path, spent: dict[str, Any]):
+        self.path, self.spent = path, spent
+
+    def start(self, step: int, total: int) -> None:
+        write_whole(self.path, json.dumps(self.spent | {"running": True}))
+
+
 def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tuple[Run, dict[str, Any]]:
     """Train, adding this session's seconds to those of the sessions before it; a finished one costs nothing.
 
-    `trainings_at_once` is the most that shared the device in any of its sessions.
+    `trainings_at_once` is the most that shared the device in any of its sessions. `seconds` are None where a
+    session was killed: what it took is not known.
     """
     spent: dict[str, Any] = {"seconds": 0.0, "memory_gb": 0.0, "utilisation": None, "samples": 0}
     spent["trainings_at_once"] = workers
     if path.is_file():
         spent |= json.loads(path.read_text())
+        if spent.pop("running", False):
+            spent["seconds"] = None
         if list_checkpoints(path.parent / "checkpoints") and (run := Run.open(path.parent)).finished:
             return run, spent
     spent["trainings_at_once"] = max(spent["trainings_at_once"], workers)
@@ -145,9 +167,10 @@ def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tu
     samples: list[float] = []
     try:
         with _utilisation(device, samples):
-            run = pretrain(config, build_display(plain=True, quiet=True))
+            run = pretrain(config, _Marked(path, spent))
     finally:
-        spent["seconds"] += time.monotonic() - began
+        if spent["seconds"] is not None:
+            spent["seconds"] += time.monotonic() - began
         if samples:
             total = (spent["utilisation"] or 0.0) * spent["samples"] + sum(samples)
             spent["samples"] += len(samples)
@@ -156,7 +179,7 @@ def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tu
             reserved = torch.cuda.max_memory_reserved(device) / 1e9
             spent["memory_gb"] = round(max(spent["memory_gb"], reserved), 3)
         if path.parent.is_dir():
-            path.write_text(json.dumps(spent))
+            write_whole(path, json.dumps(spent))
     return run, spent
 
 

@@ -74,8 +74,9 @@ def provenance(collected: Collected) -> str:
     text = f"{collected.found} of {collected.wanted} trainings ({command})"
     if not results:
         return f"*{text}; nothing measured yet.*"
-    whole = [result["seconds"] / 60 for result in results if "goes_on" not in result]
-    rests = [result["seconds"] / 60 for result in results if "goes_on" in result]
+    timed = [result for result in results if result["seconds"] is not None]
+    whole = [result["seconds"] / 60 for result in timed if "goes_on" not in result]
+    rests = [result["seconds"] / 60 for result in timed if "goes_on" in result]
     if others := len(results) - collected.found:
         text += f", and {others} of another seed in the place of those that wait"
     times = [f"{_span(whole)} minutes" + " each" * (len(whole) > 1)] * bool(whole)

@@ -6,6 +6,8 @@
  "curves": {"epoch": [...], "l0": [...], ...}, "pieces": {"measures": {...}, "transfer": {...}},
  "goes_on": {"from": "4567cdef", "epoch": 90}}   (where it went on from a checkpoint of another training)
 
+`seconds` are null where a session of the training was killed: what that took is not known.
+
 A result belongs to a training when their configs agree in every key that changes what is computed. Keys that
 did not exist when it was made count as left at their defaults, so results outlive new options.
 """
@@ -48,10 +50,13 @@ class Store:
         self.folder = folder / scale
         self.scale = scale
         self._found: dict[str, Result] = {}
+        self._paths: dict[str, Path] = {}
         for path in sorted(self.folder.glob("*.json")):
             result = _read(path)
-            if (key := _identity_of(result)) is not None:
-                self._found[key] = result
+            key = _identity_of(result)
+            if key is not None and (key not in self._found or path.stem == key):
+                self._found[key] = {**result, "identity": key}  # a new option may have given it another
+                self._paths[key] = path
 
     def get(self, config: Config) -> Result | None:
         return self._found.get(identity(config))
@@ -63,6 +68,9 @@ class Store:
         path = self.folder / f"{content['identity']}.json"
         write_whole(path, _compact(content))
         self._found[content["identity"]] = content
+        if (before := self._paths.get(content["identity"], path)) != path:
+            before.unlink(missing_ok=True)  # it had the name of an earlier identity
+        self._paths[content["identity"]] = path
         return path
 
     def epochs(self) -> list[int]:
@@ -73,7 +81,7 @@ class Store:
         return len(self._found)
 
 
-def result_of(run: Run, wanted: Config, hardware: Mapping[str, Any], seconds: float) -> Result:
+def result_of(run: Run, wanted: Config, hardware: Mapping[str, Any], seconds: float | None) -> Result:
     """What is kept of a finished training; `wanted` is its config as the recipe states it."""
     return {
         "config": _kept(wanted),
@@ -81,7 +89,7 @@ def result_of(run: Run, wanted: Config, hardware: Mapping[str, Any], seconds: fl
         "date": datetime.now(timezone.utc).date().isoformat(),
         "hardware": dict(hardware),
         "versions": versions(),
-        "seconds": round(seconds, 2),
+        "seconds": None if seconds is None else round(seconds, 2),
         "final": {key: value for key, value in run.final.items() if key not in ("kind", "step", "epoch")},
         "images_per_second": _usual_speed(run),
         "training": thinned(run.metrics("train"), TRAINING, TRAINING_POINTS),

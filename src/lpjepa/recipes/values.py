@@ -145,7 +145,7 @@ METRICS: dict[str, Metric] = {
     "minutes": Metric(
         "Training time (min) ↓",
         r"Training Time (min) $\downarrow$",
-        lambda result: result["seconds"] / 60,
+        lambda result: _times(result["seconds"], 1 / 60),
         2,
         -1,
     ),

@@ -40,7 +40,11 @@ class Job:
 
 
 class Stopped(BaseException):
-    """The time limit, met outside of a training."""
+    """The time limit or a signal, met outside of a training."""
+
+    def __init__(self, signal_number: int):
+        super().__init__(signal_number)
+        self.signal_number = signal_number
 
 
 def outcomes(
@@ -166,7 +170,7 @@ def _work(
                     finish_job(job, places, device, workers)
             except (Interrupted, Stopped) as stop:
                 if deadline is None or time.time() < deadline:
-                    signals.append(getattr(stop, "signal_number", signal.SIGTERM))
+                    signals.append(stop.signal_number)
                 yield "stopped", job.label, ""
                 return
             except MissingData as error:
@@ -202,7 +206,7 @@ def _until(deadline: float | None) -> Iterator[None]:
     """SIGTERM at the deadline; a training then saves by itself and stops.
 
     The pieces of a finished training may take `GRACE` seconds longer, as its checkpoint may not be there the
-    next time; then, and at a SIGTERM from elsewhere, `Stopped` is raised.
+    next time; then, at a SIGTERM from elsewhere and at a Ctrl-C (which workers ignore) `Stopped` is raised.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
@@ -216,11 +220,14 @@ def _until(deadline: float | None) -> Iterator[None]:
         timers[-1].start()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if deadline is None or time.time() < deadline or len(timers) > 1:
-            raise Stopped
+        if number == signal.SIGINT or deadline is None or time.time() < deadline or len(timers) > 1:
+            raise Stopped(number)
         alarm(GRACE)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, stop) for number in numbers}
     if deadline is not None:
         alarm(deadline - time.time())
     try:
@@ -228,4 +235,5 @@ def _until(deadline: float | None) -> Iterator[None]:
     finally:
         for timer in timers:
             timer.cancel()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -34,7 +34,9 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Note SIGINT and SIGTERM instead of dying of them; a second Ctrl-C interrupts at once.
 
-    Where SIGINT is ignored, as in the workers of a sweep, it stays so: whoever started us tells us to stop.
+    One that nothing met, as it came after the last step, is handed on when the work is done: whatever was to
+    follow is not begun. Where SIGINT is ignored, as in the workers of a sweep, it stays so: whoever started
+    us tells us to stop.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -57,6 +59,8 @@ def stop_requests() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if request.signal_number is not None:
+        signal.raise_signal(request.signal_number)
 
 
 def say_stopping(when: str, number: int) -> None:
