@@ -119,25 +119,30 @@ def test_solarise_at_the_threshold_is_pillows():
     assert np.array_equal(ours[0, 0].numpy(), theirs)
 
 
-@pytest.mark.parametrize("size", [7, 16, 40])
+def blurred(x, sigma):
+    """torchvision's blur, which mirrors at the borders, of an image whose border pixels go on."""
+    return F.gaussian_blur(F.pad(x, [6] * 4, padding_mode="edge"), [13, 13], [sigma] * 2)[:, 6:-6, 6:-6]
+
+
+@pytest.mark.parametrize("size", [4, 7, 16, 40])
 def test_blur_equals_torchvision(size):
     x = torch.rand(4, 3, size, size)
     sigma = torch.tensor([0.1, 0.7, 1.3, 2.0])
     weights = blur_weights(sigma, size, radius=6)
     ours = apply_separable(x, weights, weights)
     for i in range(4):
-        theirs = F.gaussian_blur(x[i], [13, 13], [float(sigma[i])] * 2)
-        torch.testing.assert_close(ours[i], theirs, atol=1e-6, rtol=0)
+        torch.testing.assert_close(ours[i], blurred(x[i], float(sigma[i])), atol=1e-6, rtol=0)
 
 
-def test_blur_is_pillows_up_to_its_approximation():
+def test_blur_is_pillows_up_to_its_approximation_also_at_the_borders():
     pixels = np.asarray(Image.effect_noise((48, 48), 60).convert("RGB"))
-    theirs = np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(1.5))).astype(float)
-    weights = blur_weights(torch.tensor([1.5]), 48, ViewConfig().blur_radius)
+    theirs = np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(1.0))).astype(float)
+    weights = blur_weights(torch.tensor([1.0]), 48, ViewConfig().blur_radius)
     ours = apply_separable(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float(), weights, weights)
-    inner = np.s_[6:-6, 6:-6]
-    difference = np.abs(ours[0].permute(1, 2, 0).numpy() - theirs)[inner]
-    assert difference.mean() < 0.03 * pixels[inner].std()
+    difference = np.abs(ours[0].permute(1, 2, 0).numpy() - theirs) / pixels.std()
+    for part in (np.s_[6:-6, 6:-6], np.s_[:3], np.s_[-3:], np.s_[:, :3], np.s_[:, -3:]):
+        assert difference[part].mean() < 0.03  # with mirrored borders 0.07 there
+    assert difference.max() < 0.25
 
 
 def test_whole_pipeline_equals_torchvision_step_by_step(images):
@@ -152,7 +157,7 @@ def test_whole_pipeline_equals_torchvision_step_by_step(images):
             for operation in p.order[view, i].tolist():
                 x = operations[operation](x, float(p.factors[view, i, operation]))
         x = F.rgb_to_grayscale(x, 3) if p.grey[view, i] else x
-        x = F.gaussian_blur(x, [13, 13], [float(p.sigma[view, i])] * 2) if p.blur[view, i] else x
+        x = blurred(x, float(p.sigma[view, i])) if p.blur[view, i] else x
         if p.solarize[view, i]:
             near = (x - config.solarize_threshold).abs() < 1e-5  # rounding decides there
             x = torch.where(

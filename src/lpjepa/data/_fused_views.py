@@ -54,7 +54,7 @@ def fused_views(
         config.size,
         config.interpolation == "bicubic",
         operations,
-        min(config.blur_radius, config.size - 1),
+        config.blur_radius,
         config.solarize_threshold,
         [1 / s for s in std] + [-m / s for m, s in zip(mean, std)],
     )

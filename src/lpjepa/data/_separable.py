@@ -78,21 +78,14 @@ def _kernel(x: Tensor, interpolation: Interpolation) -> Tensor:
 
 
 def blur_weights(sigma_N: Tensor, size: int, radius: int) -> Tensor:
-    """Weights (N, size, size) of a Gaussian blur with reflected borders.
+    """Weights (N, size, size) of a Gaussian blur; beyond a border its pixel goes on, as in Pillow.
 
-    The kernel exp(−d² / 2σ²) at |d| ≤ ``radius``, normalised to sum one. Reflection without repeating the
-    border pixel folds position −x and 2(size − 1) − x onto x.
+    The kernel exp(−d² / 2σ²) at |d| ≤ ``radius``, normalised to sum one.
     """
-    radius = min(radius, size - 1)
-    place = torch.arange(size, device=sigma_N.device, dtype=torch.float32)
-    out, x = place[:, None], place[None, :]
-    last = size - 1
-    taps = torch.arange(-radius, radius + 1, device=sigma_N.device, dtype=torch.float32)
-    falloff_N11 = (-0.5 / sigma_N.square())[:, None, None]
-    total_N11 = (taps.square() * falloff_N11).exp().sum(-1, keepdim=True)
-    folded = [(x - out, x >= 0), (-x - out, x > 0), (2 * last - x - out, x < last)]
-    weights = sigma_N.new_zeros(())
-    for distance, counts in folded:
-        counts = counts & (distance.abs() <= radius)
-        weights = weights + (distance.square() * falloff_N11).exp() * counts
-    return weights / total_N11
+    tap = torch.arange(-radius, radius + 1, device=sigma_N.device)
+    kernel_NT = (tap.square() * (-0.5 / sigma_N.square())[:, None]).exp()
+    kernel_NT = kernel_NT / kernel_NT.sum(-1, keepdim=True)
+    place = torch.arange(size, device=sigma_N.device)
+    read_ST = (place[:, None] + tap).clamp(0, size - 1)
+    reads_STX = (read_ST[..., None] == place).to(kernel_NT.dtype)
+    return torch.einsum("nt,stx->nsx", kernel_NT, reads_STX)

@@ -306,19 +306,15 @@ def _solarise(x, threshold):
 
 
 @triton.jit
-def _reflected(x, S: tl.constexpr):
-    """Places beyond a border, mirrored at the border's pixel."""
-    x = tl.abs(x)
-    return tl.minimum(x, 2 * (S - 1) - x)
-
-
-@triton.jit
 def blur_kernel(
     from_ptr, plan_ptr, sigma_ptr, to_ptr, threshold,
     scale_r, scale_g, scale_b, shift_r, shift_g, shift_b,
     S: tl.constexpr, RADIUS: tl.constexpr, LAST: tl.constexpr, OPERATIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Blur of maps (S, 3 · S) along columns or, LAST, along rows, and then solarise and normalise."""
+    """Blur of maps (S, 3 · S) along columns or, LAST, along rows, and then solarise and normalise.
+
+    Beyond a border its pixel goes on.
+    """
     b, first_row, first_word = _tile(S, 3 * S, BLOCK, BLOCK)
     plan = tl.load(plan_ptr + b).to(tl.int32)
     if plan & BLUR == 0:
@@ -342,11 +338,11 @@ def blur_kernel(
     for distance in range(1, tl.minimum(RADIUS, tl.ceil(6.0 * sigma).to(tl.int32)) + 1):
         weight = tl.exp(distance * distance * falloff)
         if LAST:
-            before = _reflected(row - distance, S) * (3 * S) + word
-            after = _reflected(row + distance, S) * (3 * S) + word
+            before = tl.maximum(row - distance, 0) * (3 * S) + word
+            after = tl.minimum(row + distance, S - 1) * (3 * S) + word
         else:
-            before = (_reflected(x - distance, S) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
-            after = (_reflected(x + distance, S) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
+            before = (tl.maximum(x - distance, 0) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
+            after = (tl.minimum(x + distance, S - 1) * 3 + channel).to(tl.int64) + row.to(tl.int64) * (3 * S)
         both = _load(source + before, inside, S % BLOCK == 0) + _load(source + after, inside, S % BLOCK == 0)
         value += weight * both
         total += 2.0 * weight
