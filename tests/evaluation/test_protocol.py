@@ -105,6 +105,13 @@ def test_interrupted_work_resumes_where_it_stopped(tmp_path, monkeypatch):
     assert len(results.read(tmp_path)) == 3
 
 
+def test_labels_are_drawn_of_each_class_or_of_all():
+    train = Features(torch.randn(120, 8), torch.randn(120, 8), torch.arange(120) // 2)
+    for stratified, samples in ((True, 60), (False, 12)):
+        settings = EvaluationSettings(**{**SETTINGS.as_dict(), "stratified": stratified})
+        assert protocol.probe_regime(train, train, 0.1, settings)["samples"] == samples
+
+
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     run(tmp_path)
     before = (tmp_path / "evaluation.json").read_bytes()

@@ -233,6 +233,16 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
     assert len(select(["all", "cifar100"])) == len(catalog())
 
 
+def test_at_the_papers_scale_rates_are_the_papers() -> None:
+    """LARS with 0.0825 and 0.0275 at batch 128 for all methods; on CIFAR-100 the authors' own config."""
+    for case in catalog()["imagenet100"].cases("paper"):
+        config = config_of(case, "paper", 5)
+        rates = [rate * config.train.batch_size / 256 for rate in (config.optim.lr, config.optim.probe_lr)]
+        assert rates == pytest.approx([0.0825, 0.0275]), case.label
+    config = config_of(catalog()["cifar100"].cases("paper")[0], "paper", 5)
+    assert (config.optim.lr, config.optim.probe_lr, config.train.epochs) == (0.03, 0.01, 1000)
+
+
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_published_results_are_wanted(scale: str) -> None:
     """A change of config, preset or method that made them another training would leave them unused."""

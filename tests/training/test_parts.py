@@ -144,6 +144,13 @@ def test_monitors_recognise_features_that_follow_the_target():
     assert "encoder_accuracy" not in wrong
 
 
+def test_monitors_of_sorted_classes_see_all_of_them():
+    """As ImageNet's validation images come: the last class alone must not go unseen."""
+    z = torch.zeros(8192, 4)
+    z[-1024:] = torch.randn(1024, 4).relu()
+    assert measure(Features(z, z, None), None, None)["effective_rank"] > 2
+
+
 def test_monitors_without_target_and_with_one_sample():
     z = torch.rand(1, 4)
     found = measure(Features(z, z, None), None, None)

@@ -6,7 +6,7 @@ from lpjepa.evaluation.knn import knn_classify, nearest
 from lpjepa.evaluation.posthoc import rectification
 from lpjepa.evaluation.probes import ProbeJob, ProbeProtocol, ProbeResult, probe_protocol, train_probes
 from lpjepa.evaluation.protocol import EvaluationSettings, evaluate_features
-from lpjepa.evaluation.regimes import mean_std, stratified_draw
+from lpjepa.evaluation.regimes import mean_std, plain_draw, stratified_draw
 from lpjepa.evaluation.retrieval import Neighbours, crop, neighbours, retrieve
 from lpjepa.evaluation.run import evaluate_run, run_features
 from lpjepa.evaluation.transfer import (
@@ -37,6 +37,7 @@ __all__ = [
     "mean_std",
     "nearest",
     "neighbours",
+    "plain_draw",
     "probe_protocol",
     "rectification",
     "retrieve",

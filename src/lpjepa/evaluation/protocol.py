@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lpjepa._spread import spread
 from lpjepa.evaluation.features import KINDS, Features
 from lpjepa.evaluation.knn import knn_classify
 from lpjepa.evaluation.posthoc import rectification
 from lpjepa.evaluation.probes import ProbeJob, ProbeResult, probe_protocol, train_probes
 from lpjepa.evaluation.progress import Progress
-from lpjepa.evaluation.regimes import FRACTIONS, mean_std, stratified_draw
+from lpjepa.evaluation.regimes import FRACTIONS, mean_std, plain_draw, stratified_draw
 from lpjepa.evaluation.results import Entry
 from lpjepa.metrics import (
     FeatureSample,
@@ -43,7 +44,9 @@ class EvaluationSettings:
     protocol: str = "adam"
     """adam or sgd: the paper's two ways to train a linear probe."""
     fractions: tuple[float, ...] = FRACTIONS
-    """Label regimes, as fractions of each class's training samples."""
+    """Label regimes, as fractions of the training samples."""
+    stratified: bool = True
+    """Draw that fraction of each class, at least one sample, and not of all samples whatever their class."""
     draws: int = 3
     """Draws of labels in each regime below 1; all labels are one draw."""
     epochs: int = 100
@@ -133,7 +136,7 @@ def measures(val: Features, target: Any = None, seed: int = 0) -> dict[str, Any]
         if len(few) > 1:
             values["covariance_loss"] = covariance_loss(few)
             if z.shape[1] > 1:
-                fewer = few[torch.linspace(0, len(few) - 1, min(len(few), NHSIC_SAMPLE)).long()]
+                fewer = few[spread(len(few), NHSIC_SAMPLE)]
                 values["nhsic"] = nhsic(fewer)
                 values["nhsic_shuffled"] = nhsic(_shuffled(fewer, seed))
             if target is not None and kind == "projector":
@@ -170,7 +173,8 @@ def probe_regime(
     """Linear probes of both kinds of features in one label regime, all draws together."""
     labels, val_labels = train.require_labels(), val.require_labels()
     draws = settings.draws if fraction < 1 else 1
-    chosen = [stratified_draw(labels, fraction, settings.seed + draw) for draw in range(draws)]
+    some = stratified_draw if settings.stratified else plain_draw
+    chosen = [some(labels, fraction, settings.seed + draw) for draw in range(draws)]
     jobs = [
         ProbeJob(train.kind(kind), labels, val.kind(kind), val_labels, indices, settings.seed + draw)
         for kind in KINDS

@@ -8,8 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from lpjepa._spread import spread
 from lpjepa.data import ImageSet
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.config import Config
@@ -91,7 +90,7 @@ def fingerprint(train: ImageSet) -> str:
     found = hashlib.sha256(str((len(train), train.shape)).encode())
     if train.labels is not None:
         found.update(train.labels.cpu().numpy().tobytes())
-    places = torch.linspace(0, len(train) - 1, min(len(train), SAMPLED)).long()
+    places = spread(len(train), SAMPLED)
     found.update(train.read(places).images.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()[:16]
 

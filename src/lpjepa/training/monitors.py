@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 
 from lpjepa._collectives import gather_batch, share
 from lpjepa._random import randn, sample_target
+from lpjepa._spread import spread
 from lpjepa.data import Batch, EvalTransform, ImageSet, in_order
 from lpjepa.distributions import RectifiedGeneralizedGaussian
 from lpjepa.metrics import (
@@ -97,7 +98,7 @@ def suited_batch(side: int, device: torch.device) -> int:
 def measure(features: Features, probes: OnlineProbes | None, target: Distribution | None) -> dict[str, float]:
     """The monitors of one epoch, by name, computed where the features are and read back all at once."""
     z_ND = features.z_ND
-    few_ND = z_ND[:LARGEST_SAMPLE]
+    few_ND = z_ND[spread(len(z_ND), LARGEST_SAMPLE).to(z_ND.device)]
     found: dict[str, Any] = {
         "l0": l0_sparsity(z_ND),
         "l1": l1_sparsity(z_ND),
