@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Stopped, _told_by_us, _until
 from lpjepa.training import Run, to_dict
 from lpjepa.training.config import identity
-from lpjepa.training.fork import plain_until
 
 
 def test_all_trainings_ran_once(tiny) -> None:
@@ -428,146 +426,6 @@ def test_a_transfer_set_that_is_not_there_takes_no_other_piece_with_it(
     assert result["pieces"]["measures"] == {"made": 1}
 
 
-def test_pieces_of_a_training_without_its_checkpoints_train_it_anew(tiny, tmp_path: Path) -> None:
-    from lpjepa.recipes.one_run import finish_job
-
-    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
-    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
-    places.prepare()
-    job.pieces = ()
-    finish_job(job, places, "cpu", 1)
-    first = Store(places.results, "smoke").get(job.config)
-    folder = places.run_folder(job.config)
-    for path in (folder / "checkpoints").iterdir():
-        path.unlink()
-    (folder / "cost.json").write_text('{"seconds": 1e6}')
-    job.pieces = ("measures",)
-    finish_job(job, places, "cpu", 1)
-    second = Store(places.results, "smoke").get(job.config)
-    assert second["pieces"]["measures"]
-    assert second["final"]["l0"] == first["final"]["l0"]
-    assert second["seconds"] < 1e6, "of the new training alone"
-
-
-def test_cost_adds_up_over_sessions(tmp_path: Path, monkeypatch) -> None:
-    from lpjepa.recipes import one_run
-
-    job = plan([catalog()["cifar100-mark"]], "smoke")[0]
-    monkeypatch.setattr(one_run, "pretrain", lambda *given: None)
-    found = []
-    for seen, workers in (([90.0, 96.0], 2), ([], 3), ([30.0], 1)):  # one may be too short for a sample
-
-        @contextmanager
-        def utilisation(device, samples, seen=seen):
-            yield samples.extend(seen)
-
-        monkeypatch.setattr(one_run, "_utilisation", utilisation)
-        found.append(one_run._timed(job.config, torch.device("cpu"), tmp_path / "cost.json", workers)[1])
-    assert [cost["utilisation"] for cost in found] == [93.0, 93.0, 72.0]
-    assert [cost["trainings_at_once"] for cost in found] == [2, 3, 3]
-    assert found[0]["seconds"] < found[1]["seconds"] < found[2]["seconds"]
-
-
-def test_the_time_of_a_killed_session_is_not_known(tmp_path: Path, monkeypatch) -> None:
-    from lpjepa.recipes import one_run
-
-    job = plan([catalog()["cifar100-mark"]], "smoke")[0]
-    timed = lambda: one_run._timed(job.config, torch.device("cpu"), tmp_path / "run" / "cost.json", 1)[1]
-    left = []
-
-    def killed(config, display) -> None:
-        (tmp_path / "run").mkdir(exist_ok=True)
-        display.start(0, 1)
-        left.append((tmp_path / "run" / "cost.json").read_text())
-
-    monkeypatch.setattr(one_run, "pretrain", killed)
-    assert timed()["seconds"] is not None
-    (tmp_path / "run" / "cost.json").write_text(left[0])  # as a kill in the middle leaves it
-    assert timed()["seconds"] is None
-    assert timed()["seconds"] is None, "also when it goes on once more"
-
-
-def test_what_is_left_of_a_training_is_less_what_its_checkpoint_has(tmp_path: Path) -> None:
-    from lpjepa.recipes.one_run import epochs_ahead
-    from lpjepa.training import Interrupted, pretrain
-    from lpjepa.training.display import Silent
-
-    changes = {"train": {"epochs": 3, "batch_size": 200}, "loss": {"num_slices": 16}}
-    job = plan([catalog()["cifar100-mark"]], "smoke", changes=changes)[0]
-    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
-    places.prepare()
-    assert epochs_ahead(job.config, places) == 3
-
-    class StopInTheSecond(Silent):
-        def advance(self, step, epoch, speed, latest) -> None:
-            if epoch > 1:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    from lpjepa.recipes.one_run import as_trained
-
-    config = as_trained(job.config, places, places.run_folder(job.config), torch.device("cpu"))
-    with pytest.raises(Interrupted):
-        pretrain(config, StopInTheSecond())
-    assert epochs_ahead(job.config, places) == 2
-
-
-def test_a_fork_that_was_killed_on_its_way_is_made_again(tmp_path: Path) -> None:
-    from lpjepa.recipes.one_run import finish_job
-
-    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
-    jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
-    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
-    places.prepare()
-    late = next(job for job in jobs if job.config.train.calibrate_from == 1)
-    before = plain_until(late.config)[0]
-    first = next(job for job in jobs if identity(job.config) == identity(before))
-    first.pieces, late.pieces = (), ("measures",)
-    finish_job(first, places, "cpu", 1)
-    places.run_folder(late.config).mkdir()
-    shutil.copy(places.run_folder(first.config) / "metrics.jsonl", places.run_folder(late.config))
-    finish_job(late, places, "cpu", 1)
-    result = Store(places.results, "smoke").get(late.config)
-    assert result is not None
-    assert result["goes_on"] == {"from": identity(before), "epoch": 2}
-
-
-def test_of_two_files_of_one_training_that_named_after_it_counts(tiny, tmp_path: Path) -> None:
-    """An option that came later gives a training another identity; its file keeps the old one's name."""
-    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
-    own = tmp_path / "smoke" / f"{identity(job.config)}.json"
-    kept = tiny.store.get(job.config)
-    own.parent.mkdir()
-    own.write_text(json.dumps({**kept, "date": "new"}))
-    for name in ("00000000", "ffffffff"):
-        old = own.with_name(f"{name}.json")
-        old.write_text(json.dumps({**kept, "date": "old", "identity": name}))
-        assert Store(tmp_path, "smoke").get(job.config)["date"] == "new", "whichever comes first"
-        old.unlink()
-    own.rename(old)
-    old.write_text(old.read_text().replace(identity(job.config), old.stem))
-    store = Store(tmp_path, "smoke")
-    assert store.get(job.config)["identity"] == identity(job.config)
-    store.put(job.config, store.get(job.config))
-    assert [path.name for path in own.parent.iterdir()] == [own.name]
-
-
-def test_a_finished_training_costs_no_more(tiny, tmp_path: Path) -> None:
-    """Its result may be written anew, such as on a machine that has its folder but lost the file."""
-    from lpjepa.recipes.one_run import finish_job
-
-    job = plan([catalog()["cifar100-mark"]], "smoke", changes=tiny.changes)[0]
-    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
-    places.prepare()
-    found = []
-    for workers in (2, 3):
-        finish_job(job, places, "cpu", workers)
-        (path,) = (tmp_path / "results" / "smoke").glob("*.json")
-        found.append(json.loads(path.read_text()))
-        path.unlink()
-    assert found[0]["seconds"] == found[1]["seconds"]
-    assert [result["hardware"]["trainings_at_once"] for result in found] == [2, 2]
-
-
 def test_the_command_lists_and_renders(tiny, tmp_path: Path, capsys) -> None:
     folders = [
         "--results",
@@ -608,6 +466,18 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="nothing would be done"):
         reproduce.run([*command, "--render-only"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["runtime", "--seeds", "9"], "--seeds 9: these recipes have seed 0"),
+        (["runtime", "--whole"], "--whole: say with --minutes how long it may take"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_named(words, sentence) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        reproduce.run(words)
 
 
 def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path, monkeypatch) -> None:

@@ -63,6 +63,8 @@ def run(arguments: list[str]) -> int:
         scale: Places(chosen.work, chosen.results, chosen.data_root, scale)
         for scale in ("smoke", "small", "paper")
     }
+    if chosen.whole and chosen.minutes is None:
+        raise ValueError("--whole: say with --minutes how long it may take")
     if chosen.render_only and chosen.train_only:
         raise ValueError("--render-only --train-only: nothing would be done; leave one of them out")
     if not names and chosen.docs is None:
@@ -74,6 +76,10 @@ def run(arguments: list[str]) -> int:
     status = 0
     if names and not chosen.render_only:
         jobs = plan(recipes, chosen.scale, chosen.epochs)
+        known = sorted({job.config.train.seed for job in jobs})
+        for seed in chosen.seeds if known else ():
+            if seed not in known:
+                raise ValueError(f"--seeds {seed}: these recipes have seed {', '.join(map(str, known))}")
         jobs = [job for job in jobs if not chosen.seeds or job.config.train.seed in chosen.seeds]
         summary = sweep(
             jobs, places, chosen.jobs, chosen.minutes, chosen.device, whole=chosen.whole, again=chosen.again

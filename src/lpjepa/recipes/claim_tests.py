@@ -2,7 +2,8 @@
 
 | kind | holds when |
 |---|---|
-| order | `higher` is above `lower` in `column` by `margin` (negative: may be that much below) |
+| order | `higher` is above `lower` in `column` by more than `margin` (negative: is at most that much below) |
+| order, `equal: true` | `higher` is above `lower` by `margin` or more |
 | best | the best row of `of` is above the best of `against` by `margin` |
 | close | a row is within `tolerance` of the number, or of the row, `to` |
 | at_least | a row's value is `value` or more |
@@ -30,6 +31,7 @@ from lpjepa.recipes.values import METRICS, number
 Test = Mapping[str, Any]
 ONE_ROW = ("higher", "lower", "row", "from", "through", "of", "to")  # keys that name a row each
 POINTS = ("encoder", "projector")  # columns in points of accuracy
+ROUNDING = 1e-6  # of differences: at a bound the last bits must not decide
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class NotMeasured(Exception):
     """A row that the test needs has no results; the message names it."""
 
 
+class NotAtThisScale(Exception):
+    """The recipe has no row at this scale that the test is about."""
+
+
 def rows_of(collected: Collected, test: Test) -> list[Entry]:
     """The rows that a test is about."""
     if test["kind"] in OVER_ALL:
@@ -79,6 +85,13 @@ def waiting_rows(collected: Collected, test: Test) -> list[Entry]:
     return waiting
 
 
+def unmeasured(collected: Collected, test: Test) -> list[str]:
+    """Names of rows with results, but none of what the test looks at: a downstream set was missing."""
+    columns = test["columns"] if "columns" in test else [test["column"]]
+    rows = [entry for entry in rows_of(collected, test) if entry.results]
+    return [f"{collected.name(e)} ({column})" for column in columns for e in rows if e.mean(column) is None]
+
+
 def _value(entry: Entry, column: str) -> float:
     """The value of a row that has one."""
     value = entry.mean(column)
@@ -87,28 +100,26 @@ def _value(entry: Entry, column: str) -> float:
 
 
 def _of(collected: Collected, entry: Entry, column: str) -> float:
-    """The value of a named row, or what the test waits for."""
+    """The value of a named row."""
     value = entry.mean(column)
     if value is None:
-        what = f" ({column})" if entry.results else ""
-        raise NotMeasured(collected.name(entry) + what)
+        raise NotMeasured
     return value
 
 
 def _one(collected: Collected, condition: Mapping[str, Any]) -> Entry:
     found = collected.where(condition)
     if not found:
-        raise NotMeasured(str(condition))
+        raise NotAtThisScale
     return found[0]
 
 
 def _known(collected: Collected, condition: Mapping[str, Any] | None, *columns: str) -> list[Entry]:
     """The rows in which all columns were measured, at least one."""
-    found = [
-        entry
-        for entry in collected.where(condition)
-        if all(entry.mean(column) is not None for column in columns)
-    ]
+    rows = collected.where(condition)
+    if not rows:
+        raise NotAtThisScale
+    found = [entry for entry in rows if all(entry.mean(column) is not None for column in columns)]
     if not found:
         raise NotMeasured(" and ".join(columns))
     return found
@@ -133,15 +144,16 @@ def _pair(collected: Collected, column: str, entries: Sequence[Entry], margin: f
         text += f"; in the paper {'+' if theirs >= 0 else ''}{_shown(theirs, column)}"
         excess = a - b - theirs if column in POINTS else None
     single = sum(1 / len(entry.results) for entry in entries) ** 0.5
-    held = a > b + margin or (equal and a == b + margin)
-    return Outcome(held, 1, f"{text})", abs(a - b - margin) / single, excess)
+    above = a - b - margin
+    held = above > ROUNDING or (equal and above >= -ROUNDING)
+    return Outcome(held, 1, f"{text})", abs(above) / single, excess)
 
 
 def _paper(collected: Collected, entry: Entry, column: str) -> float | None:
     """The paper's value of a row: that of the recipe, or of the same row in the paper's CIFAR-100 table."""
     if collected.recipe.beside != "paper":
         return None
-    known = number(collected.recipe.published(entry.case, column))
+    known = number(collected.recipe.published(entry.case, column, collected.scale))
     if known is not None:
         return known
     table = catalog()["cifar100"]
@@ -151,7 +163,8 @@ def _paper(collected: Collected, entry: Entry, column: str) -> float | None:
 
 def _order(collected: Collected, test: Test) -> Outcome:
     high, low = _one(collected, test["higher"]), _one(collected, test["lower"])
-    return _pair(collected, test["column"], (high, low), test.get("margin", 0.0), equal=False)
+    margin = test.get("margin", 0.0)
+    return _pair(collected, test["column"], (high, low), margin, equal=margin < 0 or test.get("equal", False))
 
 
 def _best(collected: Collected, test: Test) -> Outcome:
@@ -167,13 +180,16 @@ def _close(collected: Collected, test: Test) -> Outcome:
     value = _of(collected, entry, column)
     wanted = _of(collected, _one(collected, to), column) if isinstance(to, Mapping) else float(to)
     text = f"{collected.name(entry)} {_shown(value, column)} for {_shown(wanted, column)}"
-    return Outcome(abs(value - wanted) <= test["tolerance"], 1, f"{text} ± {test['tolerance']:g}")
+    within = abs(value - wanted) <= test["tolerance"] + ROUNDING
+    return Outcome(within, 1, f"{text} ± {test['tolerance']:g}")
 
 
 def _at_least(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
     value = _of(collected, _one(collected, test["row"]), column)
-    return Outcome(value >= test["value"], 1, f"{_shown(value, column)} for {test['value']:g} or more")
+    return Outcome(
+        value >= test["value"] - ROUNDING, 1, f"{_shown(value, column)} for {test['value']:g} or more"
+    )
 
 
 def _published(collected: Collected, test: Test) -> Outcome:
@@ -189,7 +205,7 @@ def _published(collected: Collected, test: Test) -> Outcome:
                 below.append((paper - value, text))
     if not below:
         raise NotMeasured("rows with published values")
-    held = sum(gap <= test["tolerance"] for gap, _ in below)
+    held = sum(gap <= test["tolerance"] + ROUNDING for gap, _ in below)
     return Outcome(held, len(below), f"{held} of {len(below)} values; furthest below {max(below)[1]}")
 
 
@@ -198,7 +214,7 @@ def _theory(collected: Collected, test: Test) -> Outcome:
     rows = _known(collected, test.get("rows"), column, f"{column}_theory")
     gap = lambda entry: abs(_value(entry, column) - _value(entry, f"{column}_theory"))
     worst = max(rows, key=gap)
-    within = sum(gap(entry) <= test["tolerance"] for entry in rows)
+    within = sum(gap(entry) <= test["tolerance"] + ROUNDING for entry in rows)
     text = (
         f"{within} of {len(rows)} within {test['tolerance']:g}; furthest {collected.name(worst)}: "
         f"{_shown(_value(worst, column), column)} for {_shown(_value(worst, f'{column}_theory'), column)}"
@@ -255,12 +271,14 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
 def _no_loss(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
     rows = collected.where(test.get("rows"))
+    if not rows:
+        raise NotAtThisScale
     known = [(collected.change(entry, column), entry) for entry in rows]
     changes = [(change, entry) for change, entry in known if change is not None]
     if not changes:
         raise NotMeasured(f"changes of {column}")
     worst, entry = min(changes, key=lambda pair: pair[0])
-    held = sum(change >= -test["margin"] for change, _ in changes)
+    held = sum(change >= -test["margin"] - ROUNDING for change, _ in changes)
     text = f"{held} of {len(changes)} row{'s' * (len(changes) != 1)}, worst {entry.case.label} {worst:+.2f}"
     return Outcome(held, len(changes), text)
 

@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpjepa.recipes.claim_tests import TESTS, NotMeasured, Outcome, rows_of, waiting_rows
+from lpjepa.recipes.claim_tests import (
+    TESTS,
+    NotAtThisScale,
+    NotMeasured,
+    Outcome,
+    rows_of,
+    unmeasured,
+    waiting_rows,
+)
 from lpjepa.recipes.collected import Collected, Entry
 
 DEVIATIONS = 2.0  # of a difference between two rows, below which other seeds could turn it
@@ -26,6 +34,7 @@ class Verdict:
     Attributes:
         rows: how many of the rows that it is about have results, and how many there are.
         waits: how many trainings it waits for, one a row.
+        lacks: how many measurements of trained rows it waits for.
         seeds: those that rows with results still lack.
         faint: a difference that it rests on is no larger than other seeds could make it.
         lags: it holds by LAG points more than the paper's rows do, so that the lower row is a weak one.
@@ -36,6 +45,7 @@ class Verdict:
     grounds: tuple[str, ...]
     rows: tuple[int, int] = (0, 0)
     waits: int = 0
+    lacks: int = 0
     seeds: tuple[int, ...] = ()
     faint: bool = False
     lags: bool = False
@@ -46,11 +56,16 @@ class Verdict:
 
     def summary(self) -> str:
         """The verdict in a few words, with what it lacks."""
+        lacking = [
+            _counted(n, what) for n, what in ((self.waits, "training"), (self.lacks, "measurement")) if n
+        ]
         if not self.known:
-            return f"waits for {_counted(self.waits)}"
+            return f"waits for {' and '.join(lacking)}" if lacking else "has no rows at this scale"
         parts = [f"**{self.word}**"]
         if self.waits:
             parts.append(f"{self.rows[0]} of {self.rows[1]} rows")
+        if self.lacks:
+            parts.append(f"waits for {lacking[-1]}")
         if self.seeds:
             parts.append(_lacking(self.seeds))
         if self.faint:
@@ -74,16 +89,25 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
     outcomes: list[Outcome] = []
     grounds: list[str] = []
     rows: dict[str, Entry] = {}
-    waits: dict[str, None] = {}  # names of rows, and what else a test lacks
+    compared: list[Entry] = []
+    waits: dict[str, None] = {}  # names of rows
+    lacks: dict[str, None] = {}  # names of rows, and what of them; or what else a test wants
     faint = lags = False
     for test in tests:
-        rows |= {collected.name(entry): entry for entry in rows_of(collected, test)}
+        about = rows_of(collected, test)
+        rows |= {collected.name(entry): entry for entry in about}
+        if test["kind"] == "no_loss":
+            compared += [other for entry in about if (other := collected.reference(entry)) is not None]
         waiting = [collected.name(entry) for entry in waiting_rows(collected, test)]
+        lacking = unmeasured(collected, test)
         waits |= dict.fromkeys(waiting)
+        lacks |= dict.fromkeys(lacking)
         try:
             outcome = TESTS[test["kind"]](collected, test)
+        except NotAtThisScale:
+            continue
         except NotMeasured as missing:
-            waits |= {} if waiting else {str(missing): None}
+            lacks |= {} if waiting or lacking else {str(missing): None}
             continue
         outcomes.append(outcome)
         column = test.get("column", "")
@@ -92,17 +116,23 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
             text, faint = f"{text}, within the spread of seeds", True
         lags |= bool(outcome.held) and outcome.excess is not None and outcome.excess > LAG
         grounds.append(f"{outcome.word}: {text}" if len(tests) > 1 else text)
-    seeds = _seeds_to_come(collected, list(rows.values())) if outcomes else ()
+    seeds = _seeds_to_come(collected, [*rows.values(), *compared]) if outcomes else ()
     if waits:
-        grounds.append(f"waits for {_few(list(waits))}")
+        grounds.append(f"waits for {_few(list(waits), 'training')}")
+    if lacks:
+        grounds.append(f"waits for {_few(list(lacks), 'measurement')}")
+    if not grounds:
+        grounds.append("has no rows at this scale")
     if seeds:
         grounds.append(_lacking(seeds))
     word = UNKNOWN
     if outcomes:
         word = {"yes": "holds", "in part": "partly", "no": "does not hold"}[_together(outcomes)]
-        word += " so far" if waits or seeds else ""
-    trained = sum(bool(entry.results) for entry in rows.values())
-    return Verdict(claim["claim"], word, tuple(grounds), (trained, len(rows)), len(waits), seeds, faint, lags)
+        word += " so far" if waits or lacks or seeds else ""
+    count = (sum(bool(entry.results) for entry in rows.values()), len(rows))
+    return Verdict(
+        claim["claim"], word, tuple(grounds), count, len(waits), len(lacks), seeds, faint=faint, lags=lags
+    )
 
 
 def _together(outcomes: Sequence[Outcome]) -> str:
@@ -120,10 +150,10 @@ def _lacking(seeds: Sequence[int]) -> str:
     return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))} to come"
 
 
-def _few(names: Sequence[str]) -> str:
+def _few(names: Sequence[str], what: str) -> str:
     """Up to two names, which may have commas, or their number."""
-    return " and ".join(names) if len(names) < 3 else _counted(len(names))
+    return " and ".join(names) if len(names) < 3 else _counted(len(names), what)
 
 
-def _counted(trainings: int) -> str:
-    return f"{trainings} training{'s' * (trainings != 1)}"
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

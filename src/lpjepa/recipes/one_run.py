@@ -23,7 +23,7 @@ from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Result, Store, hardware, result_of
 from lpjepa.recipes.workers import Job
 from lpjepa.training import Config, Run, pretrain, to_dict
-from lpjepa.training.checkpoint import kept_name, list_checkpoints, step_of
+from lpjepa.training.checkpoint import CheckpointError, kept_name, list_checkpoints, step_of
 from lpjepa.training.config import identity
 from lpjepa.training.display import Silent
 from lpjepa.training.fork import fork, plain_until
@@ -41,10 +41,12 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    # Pieces are made from a checkpoint: where a finished training has left none, it is trained anew.
-    trained = result is not None or _finished(folder)
-    anew = trained and bool(lacking) and not list_checkpoints(places.checkpoints(job.config))
-    if result is None or anew:
+    saved, finished = bool(list_checkpoints(places.checkpoints(job.config))), _finished(folder)
+    wanting, under_way = bool(lacking) or untimed(job, result), saved and not finished
+    # Pieces are made from the last checkpoint: where a finished training has left none, it is trained anew.
+    lost = bool(lacking) and not saved and (result is not None or finished)
+    anew = not under_way and (lost or untimed(job, result))
+    if result is None or anew or (under_way and wanting):
         result = _train(job, places, folder, on, workers, anew)
         store.put(job.config, result)
         lacking = missing_pieces(result, job.pieces, places)
@@ -60,6 +62,11 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
         store.put(job.config, result)
     if absent is not None:
         raise absent
+
+
+def untimed(job: Job, result: Result | None) -> bool:
+    """Whether a training whose time is what its recipe shows has a result without it."""
+    return job.alone and result is not None and result["seconds"] is None
 
 
 def epochs_ahead(config: Config, places: Places) -> float:
@@ -93,14 +100,17 @@ def _train(job: Job, places: Places, folder: Path, device: torch.device, workers
     trained = replace(trained, {"train": {"keep_at": list(job.keep_at)}})
     if anew:
         trained = replace(trained, {"train": {"resume": False}})
-    if anew or not list_checkpoints(places.checkpoints(config)):
+    if anew or not (list_checkpoints(places.checkpoints(config)) or _finished(folder)):
         cost_file.unlink(missing_ok=True)  # of what is done again
         if not anew and (path := _shared_checkpoint(config, places)):
             plain, share = plain_until(config)
             goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(cost_file, json.dumps({"goes_on": goes_on}))
-            fork(path, trained)
+            try:
+                fork(path, trained)
+            except CheckpointError:  # damaged: the training can be done without it
+                cost_file.unlink()
     run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
@@ -146,16 +156,16 @@ def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tu
     """Train, adding this session's seconds to those of the sessions before it; a finished one costs nothing.
 
     `trainings_at_once` is the most that shared the device in any of its sessions. `seconds` are None where a
-    session was killed: what it took is not known.
+    session was killed, or its record is gone: what it took is not known.
     """
     spent: dict[str, Any] = {"seconds": 0.0, "memory_gb": 0.0, "utilisation": None, "samples": 0}
     spent["trainings_at_once"] = workers
-    if path.is_file():
+    if known := path.is_file():
         spent |= json.loads(path.read_text())
         if spent.pop("running", False):
             spent["seconds"] = None
-        if list_checkpoints(path.parent / "checkpoints") and (run := Run.open(path.parent)).finished:
-            return run, spent
+    if config.train.resume and _finished(path.parent):
+        return Run.open(path.parent), spent if known else spent | {"seconds": None}
     spent["trainings_at_once"] = max(spent["trainings_at_once"], workers)
     gc.collect()  # the training before this one hangs in cycles, with its weights and its CUDA graph
     if device.type == "cuda":

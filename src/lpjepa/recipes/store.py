@@ -154,7 +154,10 @@ def _read(path: Path) -> Result:
         raise ValueError(
             f"{path} is not readable as JSON ({error}); remove it and run its recipe again"
         ) from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    found = content.get("format") if isinstance(content, dict) else None
+    if isinstance(found, int) and found > FORMAT:
+        raise ValueError(f"{path} is a result of format {found}, of a newer lpjepa; update this one")
+    if found != FORMAT:
         raise ValueError(f"{path} is not a result of format {FORMAT}; remove it and run its recipe again")
     return content
 

@@ -15,7 +15,8 @@ from lpjepa.recipes.catalog import Recipe, catalog
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Store
 from lpjepa.recipes.workers import Job, outcomes
-from lpjepa.training.checkpoint import list_checkpoints
+from lpjepa.training import Config
+from lpjepa.training.checkpoint import check_writable, list_checkpoints
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
 
@@ -92,19 +93,20 @@ def outstanding(jobs: Sequence[Job], places: Places, again: bool = False) -> tup
     """The jobs that are not done, those with a checkpoint first, and those that could not be completed.
 
     The latter have a result that lacks pieces, and no checkpoint to take them from: they count as done unless
-    they are to be trained `again`.
+    they are to be trained `again`. Those that lack their time, where that is what is shown, are not done.
     """
+    from lpjepa.recipes.one_run import untimed
     from lpjepa.recipes.pieces import missing_pieces
 
     store = Store(places.results, places.scale)
     started, fresh, incomplete = [], [], []
     for job in jobs:
         result = store.get(job.config)
-        if result is not None and not missing_pieces(result, job.pieces, places):
+        if result is not None and not missing_pieces(result, job.pieces, places) and not untimed(job, result):
             continue
         if list_checkpoints(places.checkpoints(job.config)):
             started.append(job)
-        elif result is None or again:
+        elif result is None or again or untimed(job, result):
             fresh.append(job)
         else:
             incomplete.append(job)
@@ -135,12 +137,12 @@ def sweep(
 
     With `whole`, no training is begun that will not end by then, as far as those before it tell.
     """
-    from lpjepa.recipes.one_run import epochs_ahead
-
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
     summary = Summary(incomplete=len(incomplete))
+    if todo:
+        check_writable(places.results / places.scale, "--results")
     left = {job.label: job.config for job in todo}
     sources = {job.label: job.config.data.source for job in todo}
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
@@ -152,6 +154,10 @@ def sweep(
         together = chains(part, places)
         count = 1 if alone else min(workers, len(together))
         for kind, label, text in outcomes(together, places, count, (deadline, whole), device, signals):
+            if kind == "lost":
+                say(text)
+                summary.messages.append(text)
+                continue
             if kind == "missing":
                 if sources[label] in missing:  # it has been said
                     continue
@@ -164,7 +170,16 @@ def sweep(
                 summary.messages.append(f"{label}{text}")
             left.pop(label)
     summary.left = len(left)
-    summary.left_epochs = round(sum(epochs_ahead(config, places) for config in left.values()))
+    summary.left_epochs = round(sum(_epochs_left(config, places) for config in left.values()))
     summary.signal = signals[0] if signals else None
     summary.absent = sum(sources[label] in missing for label in left)
     return summary
+
+
+def _epochs_left(config: Config, places: Places) -> float:
+    from lpjepa.recipes.one_run import epochs_ahead
+
+    try:
+        return epochs_ahead(config, places)
+    except (ValueError, OSError):  # a folder that cannot be read, which the training says when it is its turn
+        return config.train.epochs

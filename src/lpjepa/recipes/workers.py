@@ -55,11 +55,11 @@ def outcomes(
     device: str,
     signals: list[int],
 ) -> Iterator[tuple[str, str, str]]:
-    """("done" | "stopped" | "failed" | "missing", label, text) of each job that was taken up.
+    """("done" | "stopped" | "failed" | "missing" | "lost", label, text) of each job that was taken up.
 
     Those of a chain go on from its first one, whose checkpoints may not outlive this sweep: one worker does
-    them in turn. `missing`: the images to train on are not there. Signals that stop the work before its time
-    are noted in `signals`.
+    them in turn. `missing`: the images to train on are not there; `lost`, of no label: a worker was killed.
+    Signals that stop the work before its time are noted in `signals`.
     """
     if workers == 1:
         from itertools import count
@@ -77,6 +77,11 @@ def outcomes(
             while not found.empty():
                 yield found.get()
             time.sleep(0.1)
+        for process in processes if not signals else ():
+            process.join()
+            if process.exitcode:
+                how = f"signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
+                yield "lost", "", f"a worker ended by {how}, perhaps for want of memory; its training is left"
 
 
 @contextmanager
@@ -153,19 +158,25 @@ def _work(
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
-    pace: dict[str, float] = {}  # seconds an epoch of the last training of each encoder
+    # Of the last training of each encoder: seconds an epoch, and those that a part of one took besides.
+    pace: dict[str, float] = {}
+    rest: dict[str, float] = {}
     store = lambda: Store(places.results, places.scale)
     while (number := take()) < len(chains):
         first = chains[number][0]
         for job in chains[number]:
-            began, kind, epochs = time.time(), job.config.model.encoder, epochs_ahead(job.config, places)
+            began, kind = time.time(), job.config.model.encoder
             if deadline is not None and began >= deadline:
                 return
-            if whole and deadline is not None and began + epochs * pace.get(kind, 0.0) > deadline:
-                if job is first:
-                    break
-                continue
             try:
+                epochs = epochs_ahead(job.config, places)
+                needed = epochs * pace.get(kind, 0.0)
+                if epochs < job.config.train.epochs:
+                    needed += rest.get(kind, 0.0)
+                if whole and deadline is not None and began + needed > deadline:
+                    if job is first:
+                        break
+                    continue
                 with _until(deadline):
                     finish_job(job, places, device, workers)
             except (Interrupted, Stopped) as stop:
@@ -185,9 +196,12 @@ def _work(
                 if job is first and store().get(job.config) is None:
                     break  # those that go on from it would do what has failed
             else:
+                took = time.time() - began
                 if epochs == job.config.train.epochs:
-                    pace[kind] = (time.time() - began) / epochs
-                yield "done", job.label, f" in {time.time() - began:.0f} s"
+                    pace[kind] = took / epochs
+                else:
+                    rest[kind] = max(0.0, took - epochs * pace.get(kind, 0.0))
+                yield "done", job.label, f" in {took:.0f} s"
 
 
 def _noted(folder: Path) -> str:

@@ -151,8 +151,8 @@ def check_room(folder: Path, state_bytes: int, besides: int = 0) -> None:
         )
 
 
-def check_writable(folder: Path) -> None:
-    """Create the run's folder and prove that a file can be written there."""
+def check_writable(folder: Path, flag: str = "--train.out") -> None:
+    """Create the folder, which `flag` names, and prove that a file can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -160,7 +160,7 @@ def check_writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: the folder cannot be written ({error.strerror}); choose another with --train.out"
+            f"{folder}: the folder cannot be written ({error.strerror}); choose another with {flag}"
         ) from error
 
 

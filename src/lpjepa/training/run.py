@@ -39,7 +39,10 @@ class Run:
         folder = Path(folder)
         if not (folder / "config.yaml").is_file():
             raise ConfigError(f"{folder}: not a run, there is no config.yaml in it")
-        return cls(folder, load_config(folder / "config.yaml"))
+        try:
+            return cls(folder, load_config(folder / "config.yaml"))
+        except ConfigError as error:
+            raise ConfigError(f"{folder / 'config.yaml'}: {error}") from None
 
     @property
     def checkpoints(self) -> Path:
