@@ -127,7 +127,9 @@ def test_as_many_features_where_values_are_equal(dtype):
 
 
 def test_largest_features_alone_learn_and_only_when_it_is_time():
-    relu, values = TopReLU(0.25), torch.randn(6, 8, requires_grad=True)
+    relu, values = TopReLU(0.25), torch.rand(6, 8).sub(0.1)
+    values[:, :2] = torch.rand(6, 2) + 0.1  # enough that are positive
+    values.requires_grad_()
     relu.after.fill_(2)
     for batch in range(4):
         z = relu.train()(values)
@@ -140,6 +142,20 @@ def test_largest_features_alone_learn_and_only_when_it_is_time():
     fresh.load_state_dict(relu.state_dict())
     assert float(fresh.active) == 0.25
     assert ((fresh.eval()(values) > 0).sum(1) == 2).all(), "a loaded one knows no schedule"
+
+
+def test_the_gradient_of_raised_features_is_that_of_finite_differences():
+    """A shift of all features changes nothing where they are raised, so that its gradient is zero."""
+    generator = torch.Generator().manual_seed(0)
+    values = (torch.randn(6, 8, generator=generator) - 3).requires_grad_()
+    weights, relu = torch.randn(6, 8, generator=generator), TopReLU(0.5).train()
+    of = lambda u: (relu(u) * weights).sum(1)
+    grad = torch.autograd.grad(of(values).sum(), values)[0]
+    torch.testing.assert_close(grad.sum(1), torch.zeros(6), atol=1e-5, rtol=0)
+    step = 1e-3 * torch.eye(8)
+    with torch.no_grad():
+        numeric = torch.stack([(of(values + one) - of(values - one)) / 2e-3 for one in step], 1)
+    torch.testing.assert_close(grad, numeric, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("active", [0.007, 0.3, 0.5, 0.9])

@@ -563,6 +563,18 @@ def test_documentation_of_partial_results_and_of_two_lengths(tmp_path: Path, mon
     assert "reproduce vit" in waiting, "one training of another length is no table"
 
 
+def test_a_picture_of_images_that_are_not_here_is_left_as_it_is(tiny, tmp_path: Path) -> None:
+    from lpjepa.recipes.results import _draw
+
+    collected = collect(catalog()["neighbours-plain"], "smoke", tiny.store, changes=tiny.changes)
+    path = tmp_path / "neighbours.png"
+    path.write_bytes(b"drawn where the images are")
+    _draw(collected, Places(tmp_path / "none", tiny.places.results, tmp_path, "smoke"), path)
+    assert path.read_bytes() == b"drawn where the images are"
+    _draw(collected, tiny.places, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_readme_shows_accuracy_against_sparsity(tmp_path: Path) -> None:
     from lpjepa.recipes import results
 

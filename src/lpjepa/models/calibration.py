@@ -92,8 +92,11 @@ class TopReLU(ShareReLU):
     r"""The k largest features of each image; k is ρ D, rounded, from 1 to D − 1. All others are zero.
 
     They keep their values where k features are positive; where fewer are, all are raised until k are. So
-    every image has k active features, whatever data it is from, and no statistics are kept. Gradients pass
-    through active features only.
+    every image has k active features, whatever data it is from, and no statistics are kept.
+
+    Where features are raised, the gradient also passes through what they are raised by, the next largest one:
+    without it all of them together would seem to matter, which they do not, and would drift until the
+    training diverges.
     """
 
     def __init__(self, active: float = 0.5) -> None:
@@ -104,8 +107,8 @@ class TopReLU(ShareReLU):
             self.batches += 1
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
         count = (self.active * dim).round().clamp(1, dim - 1)
-        ascending_ND, order_ND = sort_stable(values_ND.detach())
-        next_N1 = ascending_ND.index_select(1, (dim - 1 - count).long().view(1))
+        order_ND = sort_stable(values_ND.detach())[1]
+        next_N1 = values_ND.gather(1, order_ND.index_select(1, (dim - 1 - count).long().view(1)))
         rank_ND = torch.empty_like(order_ND).scatter(
             1, order_ND, torch.arange(dim, device=u_ND.device).expand_as(order_ND)
         )  # of equal values, which 16 bits have, one comes before the other

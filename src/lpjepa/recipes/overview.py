@@ -20,10 +20,11 @@ def overview(shown: Shown, spread: Mapping[str, float], elsewhere: int) -> str:
     rows: list[str] = []
     judged: list[Verdict] = []
     for chapter in CHAPTERS:
-        for collected in (c for name in chapter.recipes for c in shown.get(name, ())):
+        for place, collected in (pair for name in chapter.recipes for pair in enumerate(shown.get(name, ()))):
             where = f"[{collected.recipe.name}](#{anchor(collected.recipe.title)}), {_length(collected)}"
             for verdict in verdicts(collected, spread):
-                judged.append(verdict)
+                if not place:  # of several lengths the first counts
+                    judged.append(verdict)
                 rows.append(f"| {typeset(verdict.claim)} | {where} | {verdict.summary()} |")
     if not rows:
         return "No training has been run yet."

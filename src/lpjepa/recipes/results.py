@@ -37,7 +37,7 @@ A claim *holds* when all of its tests do, for all rows that they are about; it h
 *so far* says that trainings of these rows, or of their further seeds, are still to come, and *not measured*
 that none of its tests can be made yet. A recipe has a section once one of its claims can be judged or two of
 the things that it compares have results; those that wait are listed at the end. In a table a dash is a
-training that waits.
+training that waits, or a measurement that came in after the training.
 """
 
 
@@ -95,10 +95,16 @@ def _sections(
 
 
 def _draw(collected: Collected, places: Places | None, path: Path) -> None:
-    """One picture that reads on a light page and, white with its margins, on a dark one as well."""
+    """One picture that reads on a light page and, white with its margins, on a dark one as well.
+
+    One of images that are not on this machine is left as it is.
+    """
     from lpjepa.recipes.plots import draw
+    from lpjepa.recipes.plots.pictures import lacks_images
     from lpjepa.report.figures.style import LIGHT, render
 
+    if path.is_file() and lacks_images(collected, places):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(render(lambda: draw(collected, places), LIGHT, "png", dpi=120))
 
@@ -142,7 +148,7 @@ def says_something(collected: Collected) -> bool:
 
 
 def _fullest(shown: Shown) -> dict[str, Collected]:
-    """Of each recipe, what there is most of."""
+    """Of each recipe what there is most of; of two lengths with as much, its own, which comes first."""
     return {name: max(chosen, key=lambda c: c.found) for name, chosen in shown.items()}
 
 

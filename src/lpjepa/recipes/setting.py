@@ -62,6 +62,8 @@ def seeds(collected: Collected) -> str:
         notes.append("mean ± standard deviation")
         if single:
             notes.append(f"{single} row{'s' * (single != 1)} with one seed so far")
+    elif len(found) > 1:
+        notes.append("one a row")
     elif missing := [seed for seed in wanted if seed not in found]:
         notes.append(f"seed{'s' * (len(missing) != 1)} {_listed(missing)} not trained yet")
     return text + (f" ({'; '.join(notes)})" if notes else "")
@@ -70,7 +72,9 @@ def seeds(collected: Collected) -> str:
 def provenance(collected: Collected) -> str:
     """One sentence: how many trainings, by which command, how long each took, on what and with what."""
     results, recipe = collected.results(), collected.recipe
-    command = f"`lpjepa reproduce {recipe.name} --scale {collected.scale}`"
+    other = collected.epochs is not None and collected.epochs != recipe.epochs_at(collected.scale)
+    length = f" --epochs {collected.epochs}" if other else ""
+    command = f"`lpjepa reproduce {recipe.name} --scale {collected.scale}{length}`"
     text = f"{collected.found} of {collected.wanted} trainings ({command})"
     if not results:
         return f"*{text}; nothing measured yet.*"

@@ -44,7 +44,8 @@ def latex(collected: Collected) -> str:
             body.append(r"    \midrule")
         body.append("    " + " & ".join(row) + r" \\")
     whose = "the paper's" if recipe.beside == "paper" else recipe.beside
-    caption = f"{recipe.title} ({collected.scale} scale{length(collected)}; ours, then {whose})"
+    beside = f"; ours, then {whose}" if any(entry.case.paper for entry in collected.entries) else ""
+    caption = f"{recipe.title} ({collected.scale} scale{length(collected)}{beside})"
     return "\n".join(
         [
             r"\begin{table}[ht!]",

@@ -99,7 +99,15 @@ def _short(case: Case) -> str:
     return f"{case.label.split('_')[0]}{case['p']:g}({case['mu']:g})"
 
 
+def lacks_images(collected: Collected, places: Any) -> bool:
+    """Whether a figure would show images that are not on this machine."""
+    kind = collected.recipe.panels[0]["plot"]
+    return kind in ("neighbours", "attribution") and bool(
+        _with_piece(collected, kind) and _images(collected, places) is None
+    )
+
+
 def _empty(text: str = "no results yet") -> Figure:
-    figure = Figure(figsize=(4.4, 2.0), layout="constrained")
+    figure = Figure(figsize=(4.4, 2.0))
     figure.text(0.5, 0.5, text, ha="center", va="center")
     return figure
