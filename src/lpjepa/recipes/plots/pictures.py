@@ -63,7 +63,7 @@ def attribution(panel: Panel, collected: Collected, places: Any) -> Figure:
     maps = [
         (label, [np.maximum(np.asarray(piece[name]["raw"]), 0) for name in names]) for label, piece in found
     ]
-    return attribution_overlay(shown, maps)
+    return attribution_overlay(shown, maps, least=len(names))
 
 
 def _with_piece(collected: Collected, name: str) -> list[tuple[str, dict[str, Any]]]:

@@ -41,6 +41,7 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
         axes.errorbar(
             [at], [value], yerr=_bars([deviation]), linestyle="none", color=series_colour(index), capsize=2,
             marker=series_marker(index), markersize=6.5, elinewidth=1.0, label=entry.case.label, zorder=2,
+            markerfacecolor="none", markeredgewidth=1.5,  # of those at one place all are seen
         )  # fmt: skip
     if not axes.has_data():
         return

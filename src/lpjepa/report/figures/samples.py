@@ -141,14 +141,15 @@ def _mark(axes: Axes, agrees: bool) -> None:
 
 
 def attribution_overlay(
-    images: Sequence[ArrayLike], maps: Sequence[tuple[str, Sequence[ArrayLike]]]
+    images: Sequence[ArrayLike], maps: Sequence[tuple[str, Sequence[ArrayLike]]], least: int = 5
 ) -> Figure:
     """The images in the first row, then one row ``(label, maps)`` a run with its maps laid over them.
 
+    There is room for ``least`` columns: on a page that stretches figures, a few images must not fill it.
     Maps are (h, w), non-negative, of any scale: each is stretched to [0, 1] and drawn over the grey image,
     from dark (nothing) to yellow (most).
     """
-    columns = max(len(images), 5)  # a few images must not fill the page
+    columns = max(len(images), least)
     figure = Figure(figsize=(0.98 * columns + 0.2, 1.14 * (len(maps) + 1)), layout="constrained")
     grid = figure.subplots(len(maps) + 1, columns, squeeze=False)
     for axes in grid.ravel():
