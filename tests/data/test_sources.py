@@ -99,6 +99,11 @@ def test_npz_bad_files(tmp_path):
     path.write_bytes(b"PK nothing")
     with pytest.raises(DataError, match="cannot be read"):
         load_source("npz", path)
+    two = {"x_train": np.zeros((2, 4, 4), np.uint8)}
+    np.savez_compressed(path, x_train=np.random.default_rng(0).integers(0, 255, (9, 8, 8, 3), dtype=np.uint8))
+    path.write_bytes(path.read_bytes()[:-80])
+    with pytest.raises(DataError, match="cannot be read"):
+        load_source("npz", path)
     for arrays, message in (
         ({"other": np.zeros(3)}, "must hold x_train"),
         ({"x_train": np.zeros((2, 4, 4), np.int32)}, "uint8 or floats"),
@@ -107,6 +112,12 @@ def test_npz_bad_files(tmp_path):
         ({"x_train": np.zeros((0, 4, 4), np.uint8)}, "array x_train is empty; fill it"),
         ({"images": np.array([{}], object)}, "cannot be read"),  # pickled objects are not loaded
         ({"x_train": np.zeros((2, 4, 4), np.uint8), "y_train": np.zeros(3)}, "2 images but labels"),
+        ({**two, "y_train": ["cat", "dog"]}, "y_train must hold whole numbers, not <U3 such as cat"),
+        ({**two, "y_train": [0.5, 1.0]}, "y_train must hold whole numbers, not float64 such as 0.5"),
+        ({**two, "y_train": [-1, 3]}, "y_train has labels from -1 to 3; number the classes from 0"),
+        ({**two, "y_train": [0, 10**9]}, "labels from 0 to 1000000000"),
+        ({"images": two["x_train"], "labels": [0, -1]}, "labels has labels from -1 to 0"),
+        ({"images": np.zeros((0, 4, 4), np.uint8)}, "array images is empty"),
     ):
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=message):

@@ -108,6 +108,21 @@ def test_a_signal_after_the_last_step_is_handed_on_when_the_run_is_finished(tiny
     assert Run.open(tmp_path / "run").finished
 
 
+def test_what_lies_in_the_folder_is_not_written_over_unasked(tiny, tmp_path):
+    """A run that has lost its config, and a config.yaml of something else."""
+    run = pretrain(tiny())
+    (run.folder / "config.yaml").unlink()
+    before = {path: path.read_bytes() for path in run.checkpoints.iterdir()}
+    with pytest.raises(ConfigError, match=r"holds checkpoints, but no config\.yaml .* --train\.no-resume"):
+        pretrain(tiny())
+    assert before == {path: path.read_bytes() for path in run.checkpoints.iterdir()}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.yaml").write_text("hi")
+    with pytest.raises(ConfigError, match=r"mine/config\.yaml: .* choose another folder with --train\.out"):
+        pretrain(tiny({"train": {"out": str(tmp_path / "mine")}}))
+    assert (tmp_path / "mine" / "config.yaml").read_text() == "hi"
+
+
 @pytest.mark.slow
 def test_sigkill_at_random_moments(tiny, tmp_path, watch):
     """Real processes, really killed; `benchmarks/kill_resume.py` does it 20 times."""

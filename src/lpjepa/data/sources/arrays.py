@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from lpjepa.data.order import holdout
 from lpjepa.data.sources._common import array_set, no_split
 
 _HELD_OUT = ("x_test", "x_val")
+_MOST_CLASSES = 1_000_000  # labels beyond are not numbers of classes
 
 
 def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1, seed: int = 0) -> ImageSet:
@@ -29,7 +32,7 @@ def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1
             "numpy.savez(FILE, x_train=..., y_train=..., x_test=..., y_test=...) has written"
         )
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             names = set(stored.files)
             wanted = _names(names, split, path)
             classes = [str(c) for c in stored["classes"]] if "classes" in names else None
@@ -40,13 +43,18 @@ def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1
                         f"{path}: its array {x} is empty; fill it, or write one array of images, of which "
                         "a part is held out."
                     )
-                return array_set(stored[x], stored[y] if y in names else None, classes, path.stem, storage)
+                known = _checked(stored[y], y, path) if y in names else None
+                return array_set(stored[x], known, classes, path.stem, storage)
             images = stored["images"]
-            labels = torch.as_tensor(stored["labels"]) if "labels" in names else None
-    except (OSError, ValueError, EOFError) as error:
+            labels = None
+            if "labels" in names:
+                labels = torch.as_tensor(_checked(stored["labels"], "labels", path))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as NumPy arrays ({error}).") from None
+    if len(images) == 0:
+        raise DataError(f"{path}: its array images is empty; fill it.")
     if val_fraction <= 0:
         if split != "train":
             raise no_split(str(path), split, "add x_test and y_test, or set val_fraction above 0")
@@ -55,6 +63,23 @@ def load_npz(root: Path, split: str, storage: Storage, val_fraction: float = 0.1
     chosen = train if split == "train" else val
     chosen_labels = None if labels is None else labels[chosen]
     return array_set(images[chosen.numpy()], chosen_labels, classes, path.stem, storage)
+
+
+def _checked(labels: np.ndarray, name: str, path: Path) -> np.ndarray:
+    """Labels as whole numbers, which count classes from 0."""
+    numeric = labels.dtype.kind in "iufb"
+    whole = labels.astype(np.int64) if numeric else labels
+    if not numeric or not np.array_equal(whole, labels):
+        raise DataError(
+            f"{path}: its array {name} must hold whole numbers, not {labels.dtype} such as "
+            f"{labels.flat[0]}; number the classes from 0 and put their names into an array classes."
+        )
+    if whole.size and not 0 <= whole.min() <= whole.max() < _MOST_CLASSES:
+        raise DataError(
+            f"{path}: its array {name} has labels from {whole.min()} to {whole.max()}; number the classes "
+            "from 0 (where some images have no label, leave them out, or the array)."
+        )
+    return whole
 
 
 def _names(names: set[str], split: str, path: Path) -> tuple[str, str] | None:
