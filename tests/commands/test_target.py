@@ -35,13 +35,15 @@ def test_sigma_by_name_and_by_number(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--active", "1.5"], "fraction = 1.5"),
-        (["--active", "0.05", "--p", "0"], "p = 0"),
+        (["--active", "1.5"], "--active 1.5 is not possible"),
+        (["--active", "0.05", "--p", "0"], "--p 0.0 is not possible"),
+        (["--active", "0.05", "--p", "0.001"], "--p 0.001 is not possible: pass a finite number above 0.009"),
+        (["--active", "0.05", "--compare", "1", "0.001"], "--compare 0.001 is not possible"),
         (["--active", "0.05", "--mu", "1"], "either --active"),
         ([], "either --active"),
-        (["--mu", "nan"], "loc = nan"),
+        (["--mu", "nan"], "--mu nan is not possible"),
         (["--active", "0.1", "--out", "target.txt"], "target.txt"),
-        (["--active", "0.1", "--sigma", "-2"], "scale = -2"),
+        (["--active", "0.1", "--sigma", "-2"], "--sigma -2.0 is not possible"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, words, capsys):
@@ -50,3 +52,11 @@ def test_a_mistake_gets_one_sentence(arguments, words, capsys):
     assert words in captured.err
     assert captured.err.count("\n") == 1
     assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(("mu", "l1"), [("-1e5", 0.0), ("1e300", 1.0)])
+def test_locations_out_of_all_proportion_are_drawn_without_a_word(mu, l1, tmp_path, capsys):
+    assert main(["target", "--mu", mu, "--out", str(tmp_path / "t.png")]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["target", "--mu", mu, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["l1_metric"] == l1

@@ -49,6 +49,10 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+# What the library calls the values of the flags, in its errors.
+_FLAGS = {"fraction": "--active", "loc": "--mu", "scale": "--sigma", "p": "--p"}
+
+
 def _design(chosen: Arguments, p: float):  # type: ignore[no-untyped-def]
     import torch
 
@@ -56,12 +60,17 @@ def _design(chosen: Arguments, p: float):  # type: ignore[no-untyped-def]
 
     if (chosen.active is None) == (chosen.mu is None):
         raise ValueError("give either --active (the fraction of active features) or --mu (the location)")
-    if chosen.active is not None:
-        return RectifiedGeneralizedGaussian.from_active_fraction(
-            chosen.active, p, chosen.sigma, dtype=torch.float64
-        )
-    assert chosen.mu is not None
-    return RectifiedGeneralizedGaussian.from_location(chosen.mu, p, chosen.sigma, dtype=torch.float64)
+    try:
+        if chosen.active is not None:
+            return RectifiedGeneralizedGaussian.from_active_fraction(
+                chosen.active, p, chosen.sigma, dtype=torch.float64
+            )
+        assert chosen.mu is not None
+        return RectifiedGeneralizedGaussian.from_location(chosen.mu, p, chosen.sigma, dtype=torch.float64)
+    except ValueError as error:
+        name, equals, rest = str(error).partition(" = ")
+        flag = "--compare" if name == "p" and chosen.compare else _FLAGS.get(name)
+        raise ValueError(f"{flag} {rest}" if equals and flag else str(error)) from None
 
 
 def _check_writable(out: Path) -> None:

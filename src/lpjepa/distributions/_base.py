@@ -15,14 +15,16 @@ Parameter = float | Tensor
 _REMEDY = {
     "loc": "pass a finite number",
     "scale": "pass a finite number above 0, for example sigma_gn(p)",
-    "p": "pass a finite number above 0 (1 is Laplace, 2 is Gaussian)",
+    "p": "pass a finite number above {lower:g} (1 is Laplace, 2 is Gaussian)",
     "fraction": "pass the share of active features, strictly between 0 and 1",
 }
 
 
-def check(name: str, value: Any, upper: float = math.inf) -> None:
+def check(name: str, value: Any, upper: float = math.inf, lower: float | None = None) -> None:
     """One clear error for a bad number or CPU tensor; tensors elsewhere are not read (no device sync)."""
-    lower = -math.inf if name == "loc" else 0.0
+    if lower is None:
+        lower = -math.inf if name == "loc" else 0.0
+    remedy = _REMEDY[name].format(lower=lower)
     if isinstance(value, Tensor):
         if not value.is_floating_point():
             raise TypeError(f"{name} is a tensor of {value.dtype}: convert it with .float().")
@@ -33,10 +35,10 @@ def check(name: str, value: Any, upper: float = math.inf) -> None:
             return
         value = bad[0].item()
     elif isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} = {value!r} is not a number or a tensor: {_REMEDY[name]}.")
+        raise TypeError(f"{name} = {value!r} is not a number or a tensor: {remedy}.")
     elif lower < float(value) < upper:
         return
-    raise ValueError(f"{name} = {value} is not possible: {_REMEDY[name]}.")
+    raise ValueError(f"{name} = {value} is not possible: {remedy}.")
 
 
 class LocationScale(Distribution):

@@ -50,23 +50,36 @@ def log_gamma_p(a: Tensor, log_x: Tensor) -> Tensor:
 def log_inverse_gamma(a: Tensor, log_q: Tensor) -> Tensor:
     """log x such that log Q(a, x) = log_q.
 
-    Newton's method twice, each where it converges from any start of its side. On the side of the mode,
-    log P is concave in log x, and P <= x^a/Γ(a+1) starts it below the root. In the tail, log Q is nearly
-    linear in x (its slope tends to -1).
+    Newton's method three times, each where it converges. On the side of the mode, log P is concave in log x,
+    so that any start will do: P <= x^a/Γ(a+1) gives one, or Wilson and Hilferty's normal approximation where
+    a is large and P that far out would underflow. Beyond, while x < 1 (a wide range of x if a is small), Q is
+    nearly linear in log x. In the tail, log Q is nearly linear in x (its slope tends to -1).
     """
     log_p = torch.log(-torch.expm1(log_q))
     body = log_p < -0.3  # P < 0.74
+    tail = ~body & (log_q < log_gamma_q(a, torch.zeros_like(a)))
     log_norm = torch.lgamma(a)
 
     target = torch.where(body & torch.isfinite(log_p), log_p, -1.0)
-    log_x = (target + log_norm + torch.log(a)) / a
+    first_term = (target + log_norm + torch.log(a)) / a
+    normal = torch.special.ndtri(torch.exp(target)).clamp(min=-5.0)
+    cube_root = (1 - 1 / (9 * a) + normal / (3 * torch.sqrt(a))).clamp(min=0.1)
+    log_x = torch.where(a > 20, torch.log(a) + 3 * torch.log(cube_root), first_term)
     for _ in range(_NEWTON_STEPS):
         value = log_gamma_p(a, log_x)
         slope = torch.exp(a * log_x - torch.exp(log_x) - log_norm - value)
         log_x = log_x + (target - value) / slope
     log_x = torch.where(torch.isneginf(log_p), -torch.inf, log_x)
 
-    target = torch.where(~body & torch.isfinite(log_q), log_q, -2.0)
+    middle = ~body & ~tail
+    target_q = torch.exp(torch.where(middle, log_q, -1.0))
+    log_middle = (torch.log1p(-target_q) + log_norm + torch.log(a)) / a
+    for _ in range(_NEWTON_STEPS):
+        slope = torch.exp(a * log_middle - torch.exp(log_middle) - log_norm)
+        excess = torch.exp(log_gamma_q(a, log_middle)) - target_q
+        log_middle = torch.clamp(log_middle + excess / slope, max=0.0)
+
+    target = torch.where(tail & torch.isfinite(log_q), log_q, -2.0)
     x = torch.maximum(a, -target + (a - 1) * torch.log(-target) - log_norm)
     for _ in range(_NEWTON_STEPS):
         value = log_gamma_q(a, torch.log(x))
@@ -74,4 +87,4 @@ def log_inverse_gamma(a: Tensor, log_q: Tensor) -> Tensor:
         hazard = torch.exp(torch.where(x > 1e8, 0.0, (a - 1) * torch.log(x) - x - log_norm - value))
         x = torch.maximum(x + (value - target) / hazard, x / 8)
     x = torch.where(torch.isneginf(log_q), torch.inf, x)
-    return torch.where(body, log_x, torch.log(x))
+    return torch.where(body, log_x, torch.where(tail, torch.log(x), log_middle))

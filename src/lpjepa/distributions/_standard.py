@@ -68,11 +68,11 @@ def log_rectified_moments(u: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor]
     # Each branch sees arguments that are harmless for it, or its unused gradient would be NaN.
     v = torch.exp(log_absolute_moment(torch.full_like(p, 2.0), p))
     mean = torch.where(negative, 1.0, u + m1)
-    second = torch.where(negative, 1.0, u**2 + v - m2)
+    root_second = torch.where(negative, 1.0, torch.hypot(u, torch.sqrt(v - m2)))  # u² alone may overflow
     variance = torch.where(negative, 1.0, v - m2 - 2 * u * m1 - m1**2)
     return (
         torch.where(negative, log_f + torch.log(j1), torch.log(mean)),
-        torch.where(negative, log_f + torch.log(j2), torch.log(second)),
+        torch.where(negative, log_f + torch.log(j2), 2 * torch.log(root_second)),
         torch.where(negative, log_f + torch.log(j2 - f * j1**2), torch.log(variance)),
     )
 

@@ -12,6 +12,8 @@ from lpjepa.distributions.generalized_gaussian import GeneralizedGaussian
 from lpjepa.distributions.scales import named_scale
 from lpjepa.distributions.truncated import TruncatedGeneralizedGaussian
 
+_SMALLEST_P = 0.009  # of a target: sigma_gn(0.01) is 1e-28, and soon leaves the range of float32
+
 
 class RectifiedGeneralizedGaussian(LocationScale):
     r"""Rectified Generalized Gaussian :math:`\mathcal{RGN}_p(\mu, \sigma)`: the law of max(0, x), x ~ GN_p.
@@ -54,7 +56,7 @@ class RectifiedGeneralizedGaussian(LocationScale):
         and dtype are those of the first tensor among the arguments, else torch's defaults.
         """
         check("fraction", fraction, upper=1.0)
-        check("p", p)
+        check("p", p, lower=_SMALLEST_P)
         q, exponent, dtype = _wide_pair(fraction, p, scale, device, dtype)
         ratio = _standard.quantile(torch.log(q), torch.log1p(-q), exponent)
         sigma = named_scale(scale, exponent, ratio=ratio)
@@ -71,7 +73,7 @@ class RectifiedGeneralizedGaussian(LocationScale):
     ) -> "RectifiedGeneralizedGaussian":
         """The target at location mu, with `scale` as in `from_active_fraction`."""
         check("loc", mu)
-        check("p", p)
+        check("p", p, lower=_SMALLEST_P)
         loc, exponent, dtype = _wide_pair(mu, p, scale, device, dtype)
         return cls._cast(loc, named_scale(scale, exponent, loc=loc), p, dtype)
 

@@ -73,8 +73,10 @@ def draw_targets(dists: Sequence[RectifiedGeneralizedGaussian], path: str | Path
     columns = len(wide)
     high = max(_upper_end(d) for d in wide)
     peaks = [_positive_peak(d) for d in wide]
-    # A cusp (p < 1) may leave the frame, rather than flatten the other panels.
-    limits = _Limits(left=-0.4 * high, right=high, top=1.12 * min(max(peaks), 3 * min(peaks)))
+    # A cusp (p < 1) may leave the frame, rather than flatten the other panels; where the location is so low
+    # that no density is left, any frame will do.
+    top = 1.12 * min(max(peaks), 3 * min(peaks)) or 1.0
+    limits = _Limits(left=-0.4 * high, right=high, top=top)
 
     width, height = max(4.4, 2.9 * columns + 1.0), 2.9
     figure = Figure(figsize=(width, height), dpi=200)
