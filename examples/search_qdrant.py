@@ -12,7 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from qdrant_client import QdrantClient, models
+try:
+    from qdrant_client import QdrantClient, models
+except ImportError:
+    sys.exit("This example needs Qdrant's client: pip install qdrant-client")
 
 import lpjepa
 from lpjepa.inference.embedding import embed_images
@@ -48,4 +51,9 @@ def main(run: str, images: str, query: str, k: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/search_qdrant.py RUN IMAGES QUERY")
+    try:
+        main(*sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))

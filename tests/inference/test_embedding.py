@@ -15,17 +15,19 @@ import scipy.sparse
 import torch
 
 from lpjepa._commands import embed as command
-from lpjepa.data import DataError
+from lpjepa.data import DataError, load_source
 from lpjepa.evaluation.progress import Silent
 from lpjepa.inference import embedding
 from lpjepa.inference.embedding import embed_images
 from lpjepa.inference.embeddings_file import read_embeddings
+from lpjepa.inference.images import to_pillow
 from lpjepa.inference.inputs import open_items
 from lpjepa.inference.parts import PartStore
 
 
 def embed(model, images, out, **options):
-    options = {"part_size": 100, "split": "test", "progress": Silent(), **options}
+    split = "test" if images == "digits" else None
+    options = {"part_size": 100, "split": split, "progress": Silent(), **options}
     return embed_images(model, str(images), out, **options)
 
 
@@ -280,6 +282,67 @@ def test_folders_in_an_archive_are_no_images(tmp_path, photos):
         archive.mkdir("album.png") if hasattr(archive, "mkdir") else archive.writestr("album.png/", "")
         archive.write(next(photos.rglob("007.png")), "album.png/007.png")
     assert list(open_items(str(tmp_path / "x.zip")).names) == [f"{tmp_path}/x.zip/album.png/007.png"]
+
+
+@pytest.fixture
+def in_parts(tmp_path, photos):
+    """train and val with classes inside, of which val lacks the first."""
+    picture = next(photos.rglob("007.png"))
+    for inside in ("train/ant/1", "train/bee/2", "train/cow/3", "val/cow/4", "val/bee/5"):
+        path = tmp_path / "set" / f"{inside}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, path)
+    return tmp_path / "set"
+
+
+def shown(items, root):
+    """What each image is called inside the set, with the name of its class."""
+    labels = [None] * len(items) if items.labels is None else [items.classes[n] for n in items.labels]
+    return dict(zip((os.path.relpath(name, root) for name in items.names), labels))
+
+
+@pytest.mark.parametrize("form", ["folder", "zip", "tar", "wrapped zip"])
+def test_parts_of_a_plain_folder_are_parts_and_not_classes(in_parts, tmp_path, form):
+    path = in_parts
+    if form == "wrapped zip":
+        path = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", in_parts.parent, "set"))
+    elif form != "folder":
+        path = Path(shutil.make_archive(str(tmp_path / "packed"), form, in_parts))
+    root = path / "set" if form == "wrapped zip" else path
+    train = {"train/ant/1.png": "ant", "train/bee/2.png": "bee", "train/cow/3.png": "cow"}
+    val = {"val/bee/5.png": "bee", "val/cow/4.png": "cow"}
+    assert shown(open_items(str(path)), root) == train | val
+    assert shown(open_items(str(path), "train"), root) == train
+    for held_out in ("val", "test"):  # a set with one held-out part gives it for both
+        items = open_items(str(path), held_out)
+        assert shown(items, root) == val
+        source = load_source("folder", in_parts, held_out)  # the same numbers as the source by name
+        named = {os.path.relpath(p, in_parts): int(n) for p, n in zip(source.paths, source.labels)}
+        assert {os.path.relpath(p, root): int(n) for p, n in zip(items.names, items.labels)} == named
+        assert all(to_pillow(items.image(place)).size == (8, 8) for place in range(2))
+
+
+def test_what_lies_beside_the_parts_is_in_none_of_them(in_parts, photos):
+    (in_parts / "more").mkdir()
+    shutil.copy(next(photos.rglob("007.png")), in_parts / "more" / "6.png")
+    assert set(shown(open_items(str(in_parts)), in_parts).values()) == {"train", "val", "more"}
+    assert list(shown(open_items(str(in_parts), "val"), in_parts)) == ["val/bee/5.png", "val/cow/4.png"]
+    shutil.copy(next(photos.rglob("007.png")), in_parts / "train" / "7.png")  # no classes, then
+    assert set(shown(open_items(str(in_parts), "val"), in_parts).values()) == {None}
+
+
+def test_parts_that_are_not_there_are_named(in_parts, photos, tmp_path):
+    with pytest.raises(DataError, match=r"^--split val: .* has no folder 'train' inside; leave --split out"):
+        open_items(str(photos), "val")
+    shutil.rmtree(in_parts / "val")
+    with pytest.raises(DataError, match="has no folder 'val' inside"):
+        open_items(str(in_parts), "val")
+    (tmp_path / "list.txt").write_text("a.png")
+    with pytest.raises(DataError, match=r"^--split test: .*list\.txt has no parts; leave --split out"):
+        open_items(str(tmp_path / "list.txt"), "test")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no images in"):
+        open_items(str(tmp_path / "empty"), "val")
 
 
 def test_a_tar_that_was_cut_is_an_error(tmp_path, photos):

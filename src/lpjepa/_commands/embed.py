@@ -21,8 +21,8 @@ class Arguments:
     """.npz (CSR), .parquet, .npy (dense), .jsonl (for a vector database) or .index (for lpjepa search)."""
     features: Literal["projector", "encoder"] = "projector"
     """Which features."""
-    split: Literal["train", "val", "test"] = "train"
-    """Which part of a source by name."""
+    split: Literal["train", "val", "test"] | None = None
+    """Which part, where there are several; by default train of a source by name, else every image."""
     engine: Literal["qdrant", "milvus", "opensearch"] = "qdrant"
     """For which database .jsonl is written."""
     batch_size: int = 256

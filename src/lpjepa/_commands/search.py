@@ -109,7 +109,8 @@ def _images(names: list[str], info: dict[str, Any]) -> list[Image.Image | None]:
         source = request.get("source", "")
         source = str(folder / source) if (folder / source).exists() else source
         with contextlib.suppress(KeyError, ValueError, OSError):
-            items = open_items(source, request["split"])
+            # Names are the same with and without a part; an index of before parts says "train" of any set.
+            items = open_items(source, None if Path(source).exists() else request["split"])
             places = {folder / name: place for place, name in enumerate(items.names)}
     images: list[Image.Image | None] = []
     for path in paths:

@@ -44,7 +44,7 @@ def embed_images(
     out: str | Path,
     *,
     source: str = "",
-    split: str = "train",
+    split: str | None = None,
     features: str = "projector",
     engine: str = "qdrant",
     batch_size: int = 256,
@@ -54,7 +54,7 @@ def embed_images(
     """Features of every readable image that `images` names, in the file (or index folder) `out`.
 
     Args:
-        images: see `inputs.open_items`; `split` is for sources by name.
+        images, split: see `inputs.open_items`.
         out: ends in .npz (CSR), .parquet, .npy (dense), .jsonl (for `engine`) or .index.
         source: where the model came from, noted in the result for `lpjepa search`.
         part_size: images that are computed, and after a kill repeated, together.

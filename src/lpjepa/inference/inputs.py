@@ -25,6 +25,7 @@ from lpjepa.data.errors import BrokenImage
 from lpjepa.data.sources.folder import find_images, is_image
 from lpjepa.data.sources.shards import index_shard
 from lpjepa.evaluation.run import Source
+from lpjepa.inference.arrangement import arrange
 from lpjepa.inference.images import to_frame, to_pillow
 
 LISTS, ARCHIVES = (".txt", ".lst"), (".zip", ".tar")
@@ -79,21 +80,29 @@ class Items:
 
 
 class Files(Items):
-    """Files on disk, labelled by folder where `base` is given and its subfolders are classes."""
+    """Files on disk."""
 
-    def __init__(self, paths: Sequence[str], base: Path | None = None):
+    def __init__(self, paths: Sequence[str]):
         self.names = paths
-        if base is not None:
-            self.labels, self.classes = folder_labels([Path(p).relative_to(base).as_posix() for p in paths])
 
     def image(self, place: int) -> Any:
         return self.names[place]
 
 
+class Folder(Files):
+    """The images below a folder, or below the one of its subfolders that is the part `split`."""
+
+    def __init__(self, path: Path, split: str | None = None):
+        files = list(find_images(path))
+        inside = [Path(file).relative_to(path).as_posix() for file in files]
+        places, self.labels, self.classes = arrange(inside, split, str(path))
+        super().__init__([files[place] for place in places])
+
+
 class Archive(Items):
     """The images in a zip file or an uncompressed tar; of a tar also labels in WebDataset's `.cls` files."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, split: str | None = None):
         self.path = path
         self._lock = threading.Lock()  # an open zip file has one position
         self._zip = zipfile.ZipFile(path) if path.suffix.lower() == ".zip" else None
@@ -107,15 +116,13 @@ class Archive(Items):
             found = index_shard(str(path))
             self._members, labels = [member for member, _ in found], [label for _, label in found]
             names = [member.name for member in self._members]
-        self.names = [f"{path}/{name}" for name in names]
+        arranged = arrange(_without_shared_folder(names), split, str(path))
+        self.names = [f"{path}/{names[place]}" for place in arranged.places]
+        self._members = [self._members[place] for place in arranged.places]
         if labels and all(label is not None for label in labels):
-            self.labels = np.array(labels, np.int64)
+            self.labels = np.array([labels[place] for place in arranged.places], np.int64)
         else:
-            # Archives are packed with or without the folder that holds everything.
-            plain = [posixpath.normpath(name) for name in names]
-            shared = posixpath.commonpath([posixpath.dirname(name) for name in plain]) if plain else ""
-            inside = [posixpath.relpath(name, shared) if shared else name for name in plain]
-            self.labels, self.classes = folder_labels(inside)
+            self.labels, self.classes = arranged.labels, arranged.classes
 
     def image(self, place: int) -> bytes:
         member = self._members[place]
@@ -157,15 +164,20 @@ class _Numbered(Sequence[str]):
         return f"{self.stem}/{place}"
 
 
-def open_items(images: str, split: str = "train") -> Items:
-    """The set that `images` names: a folder, .zip or .tar, .txt of paths, image file, NAME or NAME=PATH."""
+def open_items(images: str, split: str | None = None) -> Items:
+    """The set that `images` names: a folder, .zip or .tar, .txt of paths, image file, NAME or NAME=PATH.
+
+    `split` takes one part of it; without it a source by name gives `train`, anything else all of its images.
+    """
     path = Path(images)
     suffix = path.suffix.lower()
+    if split is not None and path.is_file() and suffix not in ARCHIVES:
+        raise DataError(f"--split {split}: {images} has no parts; leave --split out.")
     if path.is_dir():
-        items: Items = Files(list(find_images(path)), path)
+        items: Items = Folder(path, split)
     elif path.is_file() and suffix in ARCHIVES:
         try:
-            items = Archive(path)
+            items = Archive(path, split)
         except zipfile.BadZipFile:
             raise DataError(f"{path} is not a zip archive, or it is damaged; pack it again.") from None
     elif path.is_file() and suffix in LISTS:
@@ -178,20 +190,18 @@ def open_items(images: str, split: str = "train") -> Items:
         raise DataError(f"{images}: there is no such folder or file.")
     else:
         source = Source.parse(images)
+        split = split or "train"
         items = Named(load_source(source.name, source.root, split), split)
     if not len(items):
         raise DataError(f"there are no images in {images}.")
     return items
 
 
-def folder_labels(relative: Sequence[str]) -> tuple[np.ndarray | None, list[str] | None]:
-    """Labels and classes by the first folder of each path; None for fewer than two, or images beside."""
-    heads = [name.split("/", 1)[0] if "/" in name else "" for name in relative]
-    classes = sorted(set(heads))
-    if len(classes) < 2 or classes[0] == "":
-        return None, None
-    numbers = {name: number for number, name in enumerate(classes)}
-    return np.array([numbers[head] for head in heads], np.int64), classes
+def _without_shared_folder(names: Sequence[str]) -> list[str]:
+    """Archives are packed with or without the folder that holds everything."""
+    plain = [posixpath.normpath(name) for name in names]
+    shared = posixpath.commonpath([posixpath.dirname(name) for name in plain]) if plain else ""
+    return [posixpath.relpath(name, shared) if shared else name for name in plain]
 
 
 def _read_list(path: Path) -> list[str]:
