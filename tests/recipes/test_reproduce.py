@@ -314,6 +314,29 @@ def test_ctrl_c_stops_all_workers_saves_and_says_how_to_go_on(tmp_path: Path) ->
     assert heard.endswith("; the same command goes on\n")
 
 
+def test_two_sweeps_do_not_meet_in_one_folder(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    jobs = plan([catalog()["cifar100-mark"]], "smoke", epochs=1)[:1]
+    holds = (
+        "import sys; from pathlib import Path; from lpjepa.recipes.turn import turn\n"
+        "with turn(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", holds, str(places.work / "smoke")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(ValueError, match=rf"process {other.pid} on .* is training there; wait for it to end"):
+        sweep(jobs, places)
+    assert len(Store(places.results, "smoke")) == 0
+    other.kill()  # and a killed one holds nothing
+    other.communicate()
+    jobs[0].pieces = ()
+    assert sweep(jobs, places, say=lambda line: None).done == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_last_measurements_of_a_training_stops_the_sweep(tmp_path, monkeypatch, number):
     from lpjepa.training.assembly import Assembly

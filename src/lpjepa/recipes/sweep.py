@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.catalog import Recipe, catalog
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Store
+from lpjepa.recipes.turn import turn
 from lpjepa.recipes.workers import Job, outcomes
 from lpjepa.training import Config
 from lpjepa.training.checkpoint import check_writable, list_checkpoints
@@ -147,28 +149,29 @@ def sweep(
     sources = {job.label: job.config.data.source for job in todo}
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
     signals: list[int] = []
-    for alone in (False, True):
-        part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
-        if not part or summary.stopped or signals:
-            continue
-        together = chains(part, places)
-        count = 1 if alone else min(workers, len(together))
-        for kind, label, text in outcomes(together, places, count, (deadline, whole), device, signals):
-            if kind == "lost":
-                say(text)
-                summary.messages.append(text)
+    with turn(places.work / places.scale) if todo else nullcontext():
+        for alone in (False, True):
+            part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
+            if not part or summary.stopped or signals:
                 continue
-            if kind == "missing":
-                if sources[label] in missing:  # it has been said
+            together = chains(part, places)
+            count = 1 if alone else min(workers, len(together))
+            for kind, label, text in outcomes(together, places, count, (deadline, whole), device, signals):
+                if kind == "lost":
+                    say(text)
+                    summary.messages.append(text)
                     continue
-                missing.add(sources[label])
-                kind = "failed"
-            say(f"{kind}: {label}{text}")
-            summary.done += kind == "done"
-            summary.stopped += kind == "stopped"
-            if kind == "failed":
-                summary.messages.append(f"{label}{text}")
-            left.pop(label)
+                if kind == "missing":
+                    if sources[label] in missing:  # it has been said
+                        continue
+                    missing.add(sources[label])
+                    kind = "failed"
+                say(f"{kind}: {label}{text}")
+                summary.done += kind == "done"
+                summary.stopped += kind == "stopped"
+                if kind == "failed":
+                    summary.messages.append(f"{label}{text}")
+                left.pop(label)
     summary.left = len(left)
     summary.left_epochs = round(sum(_epochs_left(config, places) for config in left.values()))
     summary.signal = signals[0] if signals else None

@@ -40,7 +40,8 @@ def bars(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.margins(x=0.12)
     axes.set_xlabel(heading(names[0]) if len(names) == 1 else "")
     if len(names) > 1 and axes.has_data():
-        axes.legend(loc="lower right", fontsize=7)
+        # Beneath: among the bars it would hide the numbers of some.
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), fontsize=7)
 
 
 def sources(axes: Axes, panel: Panel, collected: Collected) -> None:

@@ -20,6 +20,7 @@ Panel = Mapping[str, Any]
 THEORY: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.0}
 FINE = 121  # points of a theoretical curve
 CROWDED = 4  # lines in a legend that still finds room among the data
+NEAR = 0.03  # of an axis: names of points that are nearer than this would lie on each other
 DECADES = 3.0  # ends of an axis whose quotient is smaller have too few ticks on a logarithmic one
 PAPER_MARKERS = ("D", "p")  # hollow; one a table
 PAPER_TABLES = {"cifar100": "paper, CIFAR-100 (1000 epochs)", "vit": "paper, ViT on ImageNet-100"}
@@ -48,10 +49,11 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             x, y, linestyle=series_dash(index) if panel.get("lines", True) else "none", label=label,
             color=series_colour(index), marker=series_marker(index), markersize=5,
         )  # fmt: skip
-        if field := panel.get("names"):
-            _name_points(axes, x_name, y_name, field, entries, series_colour(index), index)
     if not drawn:
         return
+    if field := panel.get("names"):  # when all points are there: how near two of them are is a matter of all
+        for index, entries in drawn.items():
+            _name_points(axes, x_name, y_name, field, entries, index)
     if panel.get("theory"):
         _theories(axes, x_name, y_name, drawn)
     if panel.get("frontier") and len(drawn) > 1:
@@ -66,7 +68,7 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             ticks = sorted({float(entry.case[x_name]) for entry in collected.entries})
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if panel.get("names"):
-        axes.margins(x=0.1)  # for the names of the outermost points
+        axes.margins(x=0.25)  # for the names of the outermost points
     _legend(axes)
 
 
@@ -175,19 +177,25 @@ def _theory(axes: Axes, x_name: str, y_name: str, entries: list[Entry], colour: 
     axes.plot(x, y, color=colour, label="_theory", **THEORY)
 
 
-def _name_points(
-    axes: Axes, x_name: str, y_name: str, field: str, entries: list[Entry], colour: str, index: int
-) -> None:
-    """The value of `field` beside each point, on the right for every other series."""
-    right = index % 2 == 0
-    for entry in entries:
+def _name_points(axes: Axes, x_name: str, y_name: str, field: str, entries: list[Entry], index: int) -> None:
+    """The value of `field` beside each point, on the right for every other series; near ones share a name."""
+    right, spans = index % 2 == 0, np.maximum(axes.dataLim.size, 1e-12)
+    groups: list[tuple[np.ndarray, list[float]]] = []
+    for entry in sorted(entries, key=lambda entry: float(entry.case[field])):
         x, y = entry.mean(x_name), entry.mean(y_name)
-        if x is not None and y is not None:
-            axes.annotate(
-                f"{float(entry.case[field]):g}".replace("-", "−"), (x, y), color=colour, fontsize=6.5,
-                xytext=(5 if right else -5, 0), textcoords="offset points", va="center",
-                ha="left" if right else "right",
-            )  # fmt: skip
+        if x is None or y is None:
+            continue
+        place = np.array([x, y])
+        near = next((names for at, names in groups if (np.abs(place - at) < NEAR * spans).all()), None)
+        if near is None:
+            groups.append((place, near := []))
+        near.append(float(entry.case[field]))
+    for at, values in groups:
+        axes.annotate(
+            ", ".join(f"{value:g}" for value in values).replace("-", "−"), tuple(at), fontsize=6.5,
+            xytext=(5 if right else -5, 0), textcoords="offset points", va="center",
+            ha="left" if right else "right", color=series_colour(index),
+        )  # fmt: skip
 
 
 def _frontier(axes: Axes, x_name: str, y_name: str, collected: Collected, panel: Panel) -> None:
