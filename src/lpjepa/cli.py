@@ -7,11 +7,14 @@ called, so that `lpjepa target` does not wait for what `lpjepa pretrain` needs.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import TextIO
 
 from lpjepa._names import suggestion
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"there is no command {words[0]!r}; {suggestion(words[0], COMMANDS)}")
     shown_before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
-        return import_module(f"lpjepa._commands.{words[0]}").run(words[1:])
+        return _run(words[0], words[1:])
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read the output, such as `head`, has seen enough
@@ -67,6 +70,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _runtime_error(error)
     finally:
         warnings.showwarning = shown_before
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    """Run the command's module. After a Ctrl-C, whatever else goes wrong is taken for its consequence.
+
+    Others' code catches KeyboardInterrupt and goes on, or stumbles over a module that is half imported.
+    """
+    interrupted = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    # Where Ctrl-C is ignored, as in the background of a shell, or is met by somebody else, it stays so.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ours = ours and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        return import_module(f"lpjepa._commands.{command}").run(arguments)
+    except Exception as error:
+        if interrupted:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _runtime_error(error: RuntimeError) -> int:

@@ -1,6 +1,8 @@
 """The command `lpjepa` itself."""
 
+import contextlib
 import io
+import signal
 import sys
 import warnings
 
@@ -22,6 +24,31 @@ def test_a_reader_who_has_seen_enough_gets_no_complaint(monkeypatch, capsys):
     assert main(["target"]) == 141
     sys.stdout.close()  # the null device, which Python flushes at exit instead of the pipe
     assert capsys.readouterr().err == ""
+
+
+def test_what_others_make_of_a_ctrl_c_is_no_error(monkeypatch, capsys):
+    """torch's exporter catches it and fails later, over a module that was imported by half."""
+
+    def exports(arguments):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("the model could not be exported")
+
+    monkeypatch.setattr(target, "run", exports)
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["target"]) == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capsys.readouterr().err == ""
+
+
+def test_an_ignored_ctrl_c_stays_ignored(monkeypatch):
+    monkeypatch.setattr(target, "run", lambda arguments: signal.raise_signal(signal.SIGINT) or 0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert main(["target"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
