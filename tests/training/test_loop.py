@@ -15,6 +15,7 @@ from lpjepa.evaluation.run import evaluation_transform
 from lpjepa.training import CheckpointError, Diverged, Run, checkpoint, load_config, pretrain
 from lpjepa.training.assembly import assemble, load_images
 from lpjepa.training.config import LossConfig
+from lpjepa.training.display import Lines
 
 CPU = torch.device("cpu")
 
@@ -258,6 +259,17 @@ def test_journal_holds_the_monitors(tiny, watch):
     assert {"loss", "invariance", "matching", "grad_norm", "lr", "images_per_second"} <= run.metrics("train")[
         0
     ].keys()
+
+
+def test_a_slow_epoch_ends_with_one_line(tiny, capsys, monkeypatch):
+    """Where epochs are long a line comes once a minute, and at their end that of the measurement alone."""
+    monkeypatch.setattr("lpjepa.training.display.QUIET_SECONDS", 0.0)
+    pretrain(tiny({"train": {"epochs": 4}, "log": {"every": 2, "monitor_every": 2}}), Lines())
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+    # Three steps an epoch: a line every two of them, and at every epoch's end.
+    expected = ["0.67", "1", "1.33", "2", "2.67", "3", "3.33", "4"]
+    assert [line[0] for line in lines] == [f"epoch {at}" for at in expected]
+    assert all("images/s" in line[-2] for line in lines)
 
 
 def test_tensorboard(tiny, watch):

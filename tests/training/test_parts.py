@@ -176,8 +176,8 @@ def test_lines_show_sparsity_beside_its_prediction(capsys):
     display = Lines()
     display.start(0, 100)
     latest = {"loss": 1.5, "l0": 0.21, "l0_predicted": 0.2, "encoder_accuracy": 0.987}
-    display.advance(50, 1.0, 1234.0, latest)
-    display.epoch(1.0, latest)
+    display.advance(50, 1.0, None, latest)
+    display.epoch(1.0, 1234.0, latest)
     line = capsys.readouterr().out
     assert "l0 0.210 (target 0.200)" in line
     assert "encoder 98.7 %" in line
@@ -198,12 +198,12 @@ def test_bar_shows_the_same(monkeypatch):
     bar.progress.live.console = Console(file=out, force_terminal=True, width=160)
     bar.start(0, 10)
     bar.advance(4, 0.4, 999.0, {"l0": 0.3, "l0_predicted": 0.2})
-    bar.epoch(1.0, {"l0": 0.25, "l0_predicted": 0.2, "projector_accuracy": 0.5})
+    bar.epoch(1.0, 1234.0, {"l0": 0.25, "l0_predicted": 0.2, "projector_accuracy": 0.5})
     bar.say("a sentence")
     bar.close()
     text = out.getvalue()
     assert "l0 0.250 (target 0.200)" in text
-    assert "999 images/s" in text
+    assert "1,234 images/s" in text
     assert "a sentence" in text
 
 

@@ -15,7 +15,7 @@ class Display(Protocol):
 
     def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
 
-    def epoch(self, epoch: float, latest: dict[str, Any]) -> None: ...
+    def epoch(self, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -50,7 +50,7 @@ class Silent:
 
     def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
 
-    def epoch(self, epoch: float, latest: dict[str, Any]) -> None: ...
+    def epoch(self, epoch: float, speed: float | None, latest: dict[str, Any]) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -74,20 +74,19 @@ class Lines(Silent):
         self.began, self.first, self.total = time.monotonic(), step, total
         self.spoke = self.began
         self.step = step
-        self.speed: float | None = None
 
     def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
-        self.step, self.speed = step, speed or self.speed
+        self.step = step
         if speed and time.monotonic() - self.spoke > QUIET_SECONDS:
-            self.epoch(epoch, latest)
+            self.epoch(epoch, speed, latest)
 
-    def epoch(self, epoch: float, latest: dict[str, Any]) -> None:
+    def epoch(self, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
         self.spoke = time.monotonic()
         done = max(1, self.step - self.first)
         left = (self.spoke - self.began) / done * (self.total - self.step)
-        speed = f"  {self.speed:,.0f} images/s" if self.speed else ""
+        rate = f"  {speed:,.0f} images/s" if speed else ""
         passed = f"{epoch:.2f}".rstrip("0").rstrip(".")
-        print(f"epoch {passed}  {summary(latest)}{speed}  {duration(left)} left", flush=True)
+        print(f"epoch {passed}  {summary(latest)}{rate}  {duration(left)} left", flush=True)
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -124,14 +123,18 @@ class Bar:
         self.progress.start()
 
     def advance(self, step: int, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
-        rate: dict[str, Any] = {"speed": f"{speed:,.0f} images/s"} if speed else {}
-        self.progress.update(self.task, completed=step, epoch=f"{epoch:.1f}", numbers=summary(latest), **rate)
+        numbers, rate = summary(latest), _rate(speed)
+        self.progress.update(self.task, completed=step, epoch=f"{epoch:.1f}", numbers=numbers, **rate)
 
-    def epoch(self, epoch: float, latest: dict[str, Any]) -> None:
-        self.progress.update(self.task, epoch=f"{epoch:g}", numbers=summary(latest))
+    def epoch(self, epoch: float, speed: float | None, latest: dict[str, Any]) -> None:
+        self.progress.update(self.task, epoch=f"{epoch:g}", numbers=summary(latest), **_rate(speed))
 
     def say(self, text: str) -> None:
         self.progress.console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         self.progress.stop()
+
+
+def _rate(speed: float | None) -> dict[str, Any]:
+    return {"speed": f"{speed:,.0f} images/s"} if speed else {}

@@ -148,9 +148,11 @@ class Trainer:
             self._step(batch)
             ends = self.step_now == (epoch + 1) * length
             if self.step_now % log.every == 0 or ends:
-                self._log()
-            if ends and ((epoch + 1) % log.monitor_every == 0 or self.step_now == self.total):
-                self._monitor()
+                speed = self._log()
+                if ends and ((epoch + 1) % log.monitor_every == 0 or self.step_now == self.total):
+                    self._monitor(speed)
+                else:
+                    self.display.advance(self.step_now, self.step_now / length, speed, self.latest)
             # Every process must take the same way here, so many agree only where they wait anyway.
             asked = (
                 bool(self.stop)
@@ -186,7 +188,8 @@ class Trainer:
         self.steps_summed += 1
         self.display.advance(self.step_now, self.step_now / parts.steps_per_epoch, None, self.latest)
 
-    def _log(self) -> None:
+    def _log(self) -> float:
+        """Writes the means since the last line, and gives the images a second."""
         step, config = self.parts.step, self.config
         means = mean_over_ranks(step.metric_sums) / max(1, self.steps_summed)
         values = dict(zip(step.metric_names, means.tolist()))
@@ -206,15 +209,15 @@ class Trainer:
             self.journal.write(
                 "train", self.step_now, epoch, {**values, "lr": rate, "images_per_second": speed}
             )
-        self.display.advance(self.step_now, epoch, speed, self.latest)
+        return speed
 
-    def _monitor(self) -> None:
+    def _monitor(self, speed: float) -> None:
         values = self.parts.monitor() | self._broken()
         self.latest |= values
         epoch = self.step_now / self.parts.steps_per_epoch
         if self.rank == 0:
             self.journal.write("epoch", self.step_now, epoch, values)
-        self.display.epoch(epoch, self.latest)
+        self.display.epoch(epoch, speed, self.latest)
         # Time spent measuring is not time spent training.
         self._clock = (time.monotonic(), self.step_now)
 
