@@ -89,6 +89,17 @@ def test_interruption_prints_the_command_that_resumes(file, tmp_path):
     assert "Traceback" not in error
 
 
+def test_an_interrupted_report_says_that_the_training_is_saved(file, tmp_path, capsys, monkeypatch):
+    def interrupted(folders):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lpjepa.report.html.write_report", interrupted)
+    assert main(["pretrain", file, "--train.epochs", "1"]) == 130
+    run = tmp_path / "run"
+    said = f"\n{run} is finished and saved; for its report: lpjepa report {run}\n"
+    assert capsys.readouterr().err == said
+
+
 def test_demo_shows_three_targets(array_file, tmp_path, capsys):
     flags = [
         "--data.source", "npz", "--data.root", str(array_file),

@@ -98,14 +98,24 @@ def test_a_signal_saves_and_says_how_to_go_on(tiny, tmp_path, watch, number):
     assert_same(final_state(run), final_state(whole))
 
 
-def test_a_signal_after_the_last_step_is_handed_on_when_the_run_is_finished(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_last_step_is_handed_on_when_the_run_is_finished(
+    tiny, tmp_path, monkeypatch, capsys, number
+):
     from lpjepa.training.assembly import Assembly
 
     final = Assembly.final
-    monkeypatch.setattr(Assembly, "final", lambda self: signal.raise_signal(signal.SIGINT) or final(self))
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(tiny())
+    monkeypatch.setattr(Assembly, "final", lambda self: signal.raise_signal(number) or final(self))
+    before = signal.signal(number, signal.default_int_handler)  # SIGTERM would end the tests
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(tiny())
+    finally:
+        signal.signal(number, before)
     assert Run.open(tmp_path / "run").finished
+    closing = capsys.readouterr().out.splitlines()[-1]
+    again = f"lpjepa pretrain {tmp_path / 'run' / 'config.yaml'}"
+    assert closing == f"{tmp_path / 'run'} is finished and saved; for its table and report: {again}"
 
 
 def test_what_lies_in_the_folder_is_not_written_over_unasked(tiny, tmp_path):

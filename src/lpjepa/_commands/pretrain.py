@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 from pathlib import Path
 
 
 def run(arguments: list[str]) -> int:
     """Train; then the paper's table of what came out, and the report."""
-    from lpjepa.training import layers, loop, processes
+    from lpjepa.training import Interrupted, layers, loop, processes
     from lpjepa.training.run import table
 
     words = [word for word in arguments if word not in ("-h", "--help")]
@@ -16,13 +18,22 @@ def run(arguments: list[str]) -> int:
         return _help(source)
     trained = loop.pretrain(layers.load_config(source, layers.parse_flags(words)))
     if processes.is_first():
-        from lpjepa.report import write_report
-
         print(f"\n{table([trained])}\n")
         print(f"run     {trained.folder}")
-        report = trained.folder / "report.html"
-        print(f"report  {report if _is_current(report) else write_report([trained.folder])}")
+        try:
+            print(f"report  {_report(trained.folder)}")
+        except KeyboardInterrupt:
+            again = f"lpjepa report {shlex.quote(str(trained.folder))}"
+            said = f"{trained.folder} is finished and saved; for its report: {again}"
+            raise Interrupted(said, signal.SIGINT) from None
     return 0
+
+
+def _report(run: Path) -> Path:
+    from lpjepa.report import write_report
+
+    report = run / "report.html"
+    return report if _is_current(report) else write_report([run])
 
 
 def _is_current(report: Path) -> bool:

@@ -56,11 +56,15 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
         if rank == 0 and saved == "fresh":
             run.save_config()
         journal = Journal(folder / "metrics.jsonl", sinks)
+        trainer = Trainer(run, assembly, journal, display, stop, rank, world)
         try:
-            Trainer(run, assembly, journal, display, stop, rank, world).train(resume=saved == "resume")
+            trainer.train(resume=saved == "resume")
         finally:
             display.close()
             journal.close()
+        if stop:  # it came after the last step, and is handed on
+            again = trainer.resume_command()
+            display.say(f"{folder} is finished and saved; for its table and report: {again}")
     return run
 
 
