@@ -141,4 +141,4 @@ def test_a_run_without_anything_to_see_says_why(tmp_path, make_run):
     seen = observe(read_run(make_run(tmp_path / "run")))
     assert seen.portrait is None
     assert seen.notes == (f"no pictures of features and images: {seen.missing}",)
-    assert "no checkpoint" in seen.missing
+    assert "checkpoints are gone" in seen.missing

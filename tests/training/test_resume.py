@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,17 @@ import pytest
 import torch
 import yaml
 
-from lpjepa.training import ConfigError, Interrupted, Run, checkpoint, load_config, pretrain, to_dict
+from lpjepa.cli import main
+from lpjepa.training import (
+    CheckpointError,
+    ConfigError,
+    Interrupted,
+    Run,
+    checkpoint,
+    load_config,
+    pretrain,
+    to_dict,
+)
 from lpjepa.training.circumstances import fingerprint, with_absolute_root
 from lpjepa.training.config import default_folder
 from lpjepa.training.fork import fork, plain_until
@@ -306,6 +317,21 @@ def test_replacing_a_run_removes_what_was_said_of_it(tiny, tmp_path, watch):
     assert (run.folder / "evaluation.json").exists()
     pretrain(tiny(one, {"train": {"resume": False}}), watch(lambda step: None))
     assert not (run.folder / "evaluation.json").exists()
+
+
+def test_a_finished_run_that_lost_its_checkpoints_is_not_sent_in_a_circle(tiny, watch, capsys):
+    config = tiny({"train": {"epochs": 1}})
+    run = pretrain(config, watch(lambda step: None))
+    shutil.rmtree(run.checkpoints)
+    gone = f"{run.folder} is finished, but its checkpoints are gone"
+    anew = ["pretrain", str(run.folder / "config.yaml"), "--train.no-resume"]
+    with pytest.raises(CheckpointError) as caught:
+        run.weights()
+    assert str(caught.value) == f"{gone}; train it anew: lpjepa {' '.join(anew)}"
+    pretrain(config)
+    assert capsys.readouterr().out == f"{gone}; --train.no-resume trains it anew\n"
+    assert main(anew) == 0
+    assert run.weights()
 
 
 def test_a_folder_that_was_moved_is_the_same_and_one_of_the_same_names_is_not(tmp_path):

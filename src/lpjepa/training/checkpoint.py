@@ -113,9 +113,14 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             others = "using the one before it" if path != paths[0] else "there is none before it"
             warnings.warn(f"{error}; {others}", RuntimeWarning, stacklevel=2)
     if paths:
-        anew = f"lpjepa pretrain {quote(str(folder.parent / 'config.yaml'))} --train.no-resume"
+        anew = f"{command(folder.parent)} --train.no-resume"
         raise CheckpointError(f"{folder}: every checkpoint is damaged; train it anew: {anew}")
     return None
+
+
+def command(run: Path) -> str:
+    """The command that trains the run in this folder."""
+    return f"lpjepa pretrain {quote(str(run / 'config.yaml'))}"
 
 
 def load(path: Path) -> dict[str, Any]:

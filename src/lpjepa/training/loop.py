@@ -43,7 +43,8 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
         saved = from_first_rank(_prepare(run, keep) if rank == 0 else None)
         display = display or build_display(config.log.plain, quiet=rank > 0)
         if saved == "finished":
-            display.say(f"{folder} is finished; --train.no-resume trains it anew")
+            lost = "" if checkpoint.list_checkpoints(run.checkpoints) else ", but its checkpoints are gone"
+            display.say(f"{folder} is finished{lost}; --train.no-resume trains it anew")
             return run
         try:
             assembly = assemble(config, device, rank, world)

@@ -12,7 +12,7 @@ from torch import Tensor
 from lpjepa._whole import write_whole
 from lpjepa.models import ShareReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
-from lpjepa.training.checkpoint import CheckpointError, load, newest
+from lpjepa.training.checkpoint import CheckpointError, command, load, newest
 from lpjepa.training.config import Config, activation_of
 from lpjepa.training.journal import read_journal
 from lpjepa.training.layers import load_config
@@ -70,8 +70,13 @@ class Run:
         """
         found = newest(self.checkpoints) if checkpoint is None else (checkpoint, load(checkpoint))
         if found is None:
+            if self.finished:
+                anew = f"{command(self.folder)} --train.no-resume"
+                raise CheckpointError(
+                    f"{self.folder} is finished, but its checkpoints are gone; train it anew: {anew}"
+                )
             raise CheckpointError(
-                f"{self.folder}: the run has no checkpoint yet; train it with `lpjepa pretrain`"
+                f"{self.folder}: the run has no checkpoint yet; train it: {command(self.folder)}"
             )
         path, state = found
         trainee = state["trainee"].items()
