@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 
 def run(arguments: list[str]) -> int:
     """Train; then the paper's table of what came out, and the report."""
     from lpjepa.training import Interrupted, layers, loop, processes
+    from lpjepa.training.effect import without_effect
     from lpjepa.training.run import table
 
     words = [word for word in arguments if word not in ("-h", "--help")]
     source = words.pop(0) if words and not words[0].startswith("-") else None
     if len(words) + (source is not None) < len(arguments):
         return _help(source)
-    trained = loop.pretrain(layers.load_config(source, layers.parse_flags(words)))
+    flags = layers.parse_flags(words)
+    config = layers.load_config(source, flags)
+    for sentence in without_effect(config, flags) if processes.is_first() else ():
+        print(f"lpjepa: {sentence}", file=sys.stderr)
+    trained = loop.pretrain(config)
     if processes.is_first():
         print(f"\n{table([trained])}\n")
         print(f"run     {trained.folder}")
