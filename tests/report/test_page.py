@@ -6,12 +6,16 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+import yaml
 
 from lpjepa.cli import main
 from lpjepa.report import write_report
+from lpjepa.report.comparable import data_names
 from lpjepa.report.figures import DARK, LIGHT
+from lpjepa.report.html import build_page
 from lpjepa.report.markup import number, percent, script_data, template, text
-from lpjepa.report.run import read_run
+from lpjepa.report.observation import Observation
+from lpjepa.report.run import read_run, read_runs
 from lpjepa.report.sections import configuration
 
 VOID = {"meta", "img", "input", "br", "source", "link", "hr", "circle", "path"}
@@ -165,6 +169,55 @@ def test_config_diff_marks_what_differs(tmp_path, make_run):
     assert changed == ["target.active"]
     assert "Only the 1 of 15 keys that differ" in html
     assert 'class="changed"' not in configuration([a])
+
+
+def test_runs_on_different_data_are_not_ranked_together(tmp_path, make_run):
+    folders = [make_run(tmp_path / name, active=active) for name, active in (("a", 0.5), ("b", 0.2))]
+    for name, other in (("c", {"source": "cifar100", "root": "/x"}), ("d", {"source": "digits"})):
+        folders.append(make_run(tmp_path / name, active=0.05, evaluated=False))
+        config = yaml.safe_load((folders[-1] / "config.yaml").read_text())
+        config["data"] = other
+        (folders[-1] / "config.yaml").write_text(yaml.safe_dump(config))
+    lines = (folders[2] / "metrics.jsonl").read_text()
+    (folders[2] / "metrics.jsonl").write_text(re.sub(r'(_accuracy": )0\.\d+', r"\g<1>0.999", lines))
+    runs = read_runs(folders)
+    page = build_page(runs, [Observation()] * 4, tmp_path / "figures")
+    (summary,) = re.findall(r'<section id="summary".*?</section>', page, re.DOTALL)
+    assert "trained on different data" in summary
+    rows = re.findall(r'<tr><th scope="row">.*?</tr>', summary, re.DOTALL)
+    assert [re.findall(r"<td[^>]*>([^<]*)", row)[0] for row in rows] == [
+        "digits",
+        "digits",
+        "cifar100",
+        "digits",
+    ]
+    # The most accurate run is alone on its data, and beats nobody there.
+    assert ["99.90" in row for row in rows] == [False, False, True, False]
+    assert [row.count('class="best"') for row in rows] == [2, 2, 0, 0]
+    (trade_off,) = re.findall(r'<section id="trade-off".*?</section>', page, re.DOTALL)
+    assert "on digits" in trade_off
+    assert "c: l0" not in trade_off  # a run on other data is in no frontier of theirs
+    page = build_page(runs[:2], [Observation()] * 2, tmp_path / "figures")
+    assert "trained on different data" not in page
+    page = build_page(runs[1:3], [Observation()] * 2, tmp_path / "figures")
+    assert 'id="trade-off"' not in page
+
+
+def test_folders_of_one_name_are_different_data(tmp_path, make_run):
+    def run(name, **data):
+        folder = make_run(tmp_path / name, evaluated=False)
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        (folder / "config.yaml").write_text(yaml.safe_dump(config | {"data": data}))
+        return read_run(folder)
+
+    here, there = str(tmp_path / "here" / "pets"), str(tmp_path / "there" / "pets")
+    one = run("one", source="folder", root=here)
+    two = run("two", source="folder", root=there)
+    whole = run("whole", source="cifar100", root=here, options={"keep": "whole"})
+    cut = run("cut", source="cifar100", root=there)  # the same files in another place
+    coarse = run("coarse", source="cifar100", root=there, options={"coarse": True})
+    assert data_names([one, whole, cut, coarse]) == ["pets", "cifar100", "cifar100", "cifar100, coarse True"]
+    assert data_names([one, two]) == [f"pets ({here})", f"pets ({there})"]
 
 
 def test_a_bare_run_says_which_commands_fill_the_gaps(tmp_path, make_run):

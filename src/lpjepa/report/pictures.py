@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lpjepa.report.comparable import data_names
 from lpjepa.report.figures import (
     Curve,
     active_fraction_histogram,
@@ -19,7 +20,7 @@ from lpjepa.report.figures import (
     training_curve,
 )
 from lpjepa.report.gallery import hang
-from lpjepa.report.markup import note, section
+from lpjepa.report.markup import note, section, text
 from lpjepa.report.observation import Observation
 from lpjepa.report.portrait import Portrait
 from lpjepa.report.results import Summary
@@ -156,9 +157,18 @@ def _density(target: Target, portrait: Portrait) -> tuple[np.ndarray, np.ndarray
 
 
 def trade_off(runs: Sequence[Run], results: Sequence[Summary], folder: Path) -> str:
-    """The Pareto frontier of accuracy against sparsity; it needs two runs with both."""
-    if sum(r.l0 is not None and (r.encoder is not None or r.projector is not None) for r in results) < 2:
-        return ""
+    """The Pareto frontier of accuracy against sparsity, for each data set that two runs with both share."""
+    data = data_names(runs)
+    several = len(set(data)) > 1
+    hung = ""
+    for number, on in enumerate(dict.fromkeys(data), start=1):
+        own = [r if name == on else Summary() for r, name in zip(results, data)]  # places decide colours
+        if sum(r.l0 is not None and (r.encoder is not None or r.projector is not None) for r in own) > 1:
+            hung += _frontiers(runs, own, folder, f"-{number}" if several else "", f" on {on}" * several)
+    return section("trade-off", "Sparsity and accuracy", f'<div class="figures">{hung}</div>') if hung else ""
+
+
+def _frontiers(runs: Sequence[Run], results: Sequence[Summary], folder: Path, suffix: str, where: str) -> str:
     hung = ""
     for name, shown in (("l0", "ℓ₀"), ("l1", "ℓ₁")):
         values = [getattr(r, name) for r in results]
@@ -177,7 +187,9 @@ def trade_off(runs: Sequence[Run], results: Sequence[Summary], folder: Path) -> 
             if value is not None and r.projector is not None
         )
         caption = (
-            f"<b>Accuracy against {shown}</b>: filled projector, outlined encoder; lines join runs none beats"
+            f"<b>Accuracy against {shown}</b>{text(where)}: filled projector, outlined encoder; lines join "
+            "runs none beats"
         )
-        hung += hang(folder, f"pareto-{name}", build, f"Accuracy against {name}. {listed}.", caption)
-    return section("trade-off", "Sparsity and accuracy", f'<div class="figures">{hung}</div>')
+        told = f"Accuracy against {name}{where}. {listed}."
+        hung += hang(folder, f"pareto-{name}{suffix}", build, told, caption)
+    return hung

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import Template
 from typing import Any
 
+from lpjepa.report.comparable import data_names
 from lpjepa.report.markup import (
     Cell,
     note,
@@ -30,6 +31,10 @@ METHODS = {
     "simclr": "SimCLR",
     "ncl": "Non-negative contrastive",
 }
+DIFFERENT_DATA = (
+    "These runs were trained on different data: compare accuracies only between runs on the same data, whose "
+    "best is marked."
+)
 
 
 def run_label(run: Run, index: int) -> str:
@@ -42,22 +47,22 @@ def summary(runs: Sequence[Run], results: Sequence[Summary]) -> str:
     parts = []
     if len(runs) == 1:
         parts.append(_tiles(results[0], runs[0]))
-    best = {
-        name: max((value for r in results if (value := getattr(r, name)) is not None), default=None)
-        for name in ("encoder", "projector")
-    }
+    data = data_names(runs)
+    several_data = len(set(data)) > 1
     several_methods = len({run.method for run in runs}) > 1  # one method stands under the title
     rows = []
     for index, (run, result) in enumerate(zip(runs, results)):
         predicted = run.target.predicted if run.target else {}
+        rivals = [other for other, name in zip(results, data) if name == data[index]]
         accuracies = [
-            percent(getattr(result, name), _best(len(runs), getattr(result, name), best[name]))
+            percent(getattr(result, name), _best(getattr(result, name), [getattr(r, name) for r in rivals]))
             for name in ("encoder", "projector")
         ]
         rows.append(
             (
                 run_label(run, index),
                 [
+                    *([Cell(data[index], kind="text")] if several_data else []),
                     *([Cell(METHODS.get(run.method, run.method), kind="text")] if several_methods else []),
                     Cell(run.target.symbol if run.target else "", kind="text"),
                     *accuracies,
@@ -69,9 +74,11 @@ def summary(runs: Sequence[Run], results: Sequence[Summary]) -> str:
             )
         )
     headers = [
-        "Run", *(["Method"] if several_methods else []), "Target", "Encoder %", "Projector %",
-        "ℓ<sub>1</sub>", "predicted", "ℓ<sub>0</sub>", "predicted",
+        "Run", *(["Data"] if several_data else []), *(["Method"] if several_methods else []), "Target",
+        "Encoder %", "Projector %", "ℓ<sub>1</sub>", "predicted", "ℓ<sub>0</sub>", "predicted",
     ]  # fmt: skip
+    if several_data:
+        parts.append(note(DIFFERENT_DATA))
     origins = ", ".join(dict.fromkeys(result.source for result in results if result.source))
     caption = f"Accuracy: {origins}. Sparsity: of the projector's features, lower is sparser."
     parts.append(table(headers, rows, caption, sortable=len(runs) > 1))
@@ -88,8 +95,10 @@ def summary(runs: Sequence[Run], results: Sequence[Summary]) -> str:
     return section("summary", "Summary", about, *parts)
 
 
-def _best(count: int, value: float | None, best: float | None) -> str:
-    return "best" if count > 1 and value is not None and value == best else ""
+def _best(value: float | None, rivals: Sequence[float | None]) -> str:
+    """The kind of the cell: its value among those of all runs that were trained on the same data."""
+    known = [rival for rival in rivals if rival is not None]
+    return "best" if len(rivals) > 1 and value is not None and value == max(known) else ""
 
 
 def _tiles(result: Summary, run: Run) -> str:
