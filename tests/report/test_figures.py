@@ -3,7 +3,8 @@
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
+from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, StepPatch
+from matplotlib.text import Text
 from PIL import Image
 
 from lpjepa.report import figures
-from lpjepa.report.figures.style import MARKERS, in_the_dark, render, series_colour, to_bytes
+from lpjepa.report.figures.style import MARKERS, in_the_dark, render, series_colour, shortened, to_bytes
 from lpjepa.report.figures.training import frontier
-from lpjepa.report.interpretation import feature_sheet
+from lpjepa.report.interpretation import feature_sheet, prediction_sheet
 
 RNG = np.random.default_rng(0)
 UNIT = np.linspace(0.01, 1, 50)
@@ -274,6 +276,32 @@ def test_feature_sheet_places_every_image_in_its_row(tmp_path):
     assert axes.get_ylim() == (figure.get_figheight(), 0)
     above, below = axes.texts
     assert above.get_position()[1] < boxes[0][3] < boxes[0][2] < below.get_position()[1] < boxes[3][3]
+
+
+def test_long_names_of_classes_cover_nothing():
+    """Neither another text nor the edge, in a drawing as wide as that of a report."""
+    names = ["German short-haired pointer, found in the north", "soft-coated_wheaten_terrier_of_old", "cat"]
+    parts = [SimpleNamespace(feature=1000 + i, amount=0.5 - 0.2 * i) for i in range(6)]
+    found = [
+        SimpleNamespace(predicted=label, features=parts, rest=0.2, bias=-0.1, score=-12.34)
+        for label in range(3)
+    ]
+    images = RNG.integers(0, 255, (3, 8, 8, 3)).astype(np.uint8)
+    figure = prediction_sheet(list(zip(images, found)), lambda label: shortened(names[label]))
+    figure.draw_without_rendering()
+    # Without numbers: an axis keeps those outside its range, and does not draw them.
+    named = lambda artist: isinstance(artist, Text) and re.search("[a-z]", artist.get_text())
+    texts = [text for text in set(figure.findobj(named)) if text.get_visible()]
+    assert sum("score -12.34" in text.get_text() for text in texts) == 3
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+
+
+def test_shortened_names_keep_their_beginning():
+    assert shortened("cat") == "cat"
+    assert shortened("a" * 44) == "a" * 44
+    assert shortened("soft-coated wheaten terrier", 13) == "soft-coated…"
 
 
 def contrast(one, other):

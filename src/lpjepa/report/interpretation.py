@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from lpjepa.report.figures.style import plain, theme
+from lpjepa.report.figures.style import plain, shortened, theme
 from lpjepa.report.gallery import hang
 from lpjepa.report.markup import note, section, text
 from lpjepa.report.observation import ABSENT, Observation, Rows, sentence
@@ -48,7 +48,7 @@ def _run(run: Run, images: ImageSet, of_images: Rows) -> str:
     chosen = seen.most_selective(FEATURES)
     if not chosen:
         return ""
-    name = lambda label: str(images.classes[label] if images.classes is not None else label)
+    name = lambda label: shortened(str(images.classes[label] if images.classes is not None else label))
     pixels = lambda rows: images.read(places[rows])[0].permute(0, 2, 3, 1).cpu().numpy()
     rows, told = [], ""
     for feature in chosen:
@@ -106,13 +106,16 @@ def feature_sheet(rows: Sequence[tuple[str, np.ndarray]]) -> Figure:
 
 
 def prediction_sheet(explained: Sequence[tuple[np.ndarray, Any]], name: Any) -> Figure:
-    """One row an image: the image with its prediction, and its features' contributions as bars."""
-    figure = Figure(figsize=(4.6, 1.7 * len(explained)), layout="constrained")
-    grid = figure.subplots(len(explained), 2, squeeze=False, width_ratios=(1, 2.4))
-    for (image, found), (left, right) in zip(explained, grid):
+    """One row an image: its prediction above, the image, and its features' contributions as bars."""
+    figure = Figure(figsize=(4.6, 1.8 * len(explained)), layout="constrained")
+    # A title over the whole row: a class may have a long name.
+    rows = figure.subfigures(len(explained), 1, squeeze=False)
+    for row, (image, found) in zip(rows[:, 0], explained):
+        title = f"{name(found.predicted)}, score {found.score:.2f}"
+        row.suptitle(plain(title), x=0.01, ha="left", fontsize=8, fontweight="bold")
+        left, right = row.subplots(1, 2, width_ratios=(1, 2.4))
         left.axis("off")
         left.imshow(image, interpolation="nearest")
-        left.set_title(plain(name(found.predicted)), fontsize=8, fontweight="bold", loc="left", pad=3)
         labels = [f"feature {part.feature}" for part in found.features] + ["all others", "bias"]
         amounts = [part.amount for part in found.features] + [found.rest, found.bias]
         colours = [theme().correct if amount >= 0 else theme().incorrect for amount in amounts]
@@ -121,5 +124,4 @@ def prediction_sheet(explained: Sequence[tuple[np.ndarray, Any]], name: Any) -> 
         right.invert_yaxis()
         right.axvline(0, color=theme().ink, linewidth=0.8)
         right.grid(axis="y", visible=False)
-        right.set_title(f"score {found.score:.2f}", fontsize=8, loc="left", pad=3)
     return figure

@@ -93,6 +93,11 @@ def plain(label: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
+def shortened(label: str, most: int = 44) -> str:
+    """A name that leaves a title room for what else it says."""
+    return label if len(label) <= most else label[: most - 1].rstrip(" ,_-") + "…"
+
+
 @contextmanager
 def using(chosen: Theme) -> Iterator[Theme]:
     """Draw with ``chosen``: figures must be both built and saved inside."""
