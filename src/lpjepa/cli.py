@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 from lpjepa._names import suggestion
 
@@ -77,18 +77,29 @@ def _run(command: str, arguments: list[str]) -> int:
 
     Others' code catches KeyboardInterrupt and goes on, or stumbles over a module that is half imported.
     """
+    # Where Ctrl-C is ignored, as in the background of a shell, or is met by somebody else, it stays so.
+    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not default or threading.current_thread() is not threading.main_thread():
+        return import_module(f"lpjepa._commands.{command}").run(arguments)
     interrupted = False
+    again: list[threading.Timer] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
         raise KeyboardInterrupt
 
-    # Where Ctrl-C is ignored, as in the background of a shell, or is met by somebody else, it stays so.
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ours = ours and threading.current_thread() is threading.main_thread()
-    if ours:
-        signal.signal(signal.SIGINT, note)
+    def passed_over(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            # It met a finalizer, which cannot raise; again in a moment, when others run.
+            again.append(threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)))
+            again[-1].daemon = True
+            again[-1].start()
+        else:
+            shown_before(unraisable)
+
+    signal.signal(signal.SIGINT, note)
+    shown_before, sys.unraisablehook = sys.unraisablehook, passed_over
     try:
         return import_module(f"lpjepa._commands.{command}").run(arguments)
     except Exception as error:
@@ -96,8 +107,10 @@ def _run(command: str, arguments: list[str]) -> int:
             raise KeyboardInterrupt from error
         raise
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for timer in again:
+            timer.cancel()
+        sys.unraisablehook = shown_before
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _runtime_error(error: RuntimeError) -> int:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import signal
 import sys
+import time
 import warnings
 
 import pytest
@@ -38,6 +39,25 @@ def test_what_others_make_of_a_ctrl_c_is_no_error(monkeypatch, capsys):
     before = signal.getsignal(signal.SIGINT)
     assert main(["target"]) == 130
     assert signal.getsignal(signal.SIGINT) is before
+    assert capsys.readouterr().err == ""
+
+
+def test_a_ctrl_c_that_meets_a_finalizer_is_not_lost(monkeypatch, capsys):
+    """Python cannot raise there, shows a traceback and goes on."""
+
+    class Finalized:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def draws(arguments):
+        Finalized()
+        time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(target, "run", draws)
+    began = time.monotonic()
+    assert main(["target"]) == 130
+    assert time.monotonic() - began < 30
     assert capsys.readouterr().err == ""
 
 
