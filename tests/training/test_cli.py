@@ -90,10 +90,7 @@ def test_interruption_prints_the_command_that_resumes(file, tmp_path):
 
 
 def test_an_interrupted_report_says_that_the_training_is_saved(file, tmp_path, capsys, monkeypatch):
-    def interrupted(folders):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lpjepa.report.html.write_report", interrupted)
+    monkeypatch.setattr("lpjepa.report.html.write_report", lambda folders: signal.raise_signal(signal.SIGINT))
     assert main(["pretrain", file, "--train.epochs", "1"]) == 130
     run = tmp_path / "run"
     said = f"\n{run} is finished and saved; for its report: lpjepa report {run}\n"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from pathlib import Path
 
 
 def run(arguments: list[str]) -> int:
     """Train; then the paper's table of what came out, and the report."""
-    from lpjepa.training import Interrupted, layers, loop, processes
+    from lpjepa.training import layers, loop, processes
     from lpjepa.training.effect import without_effect
     from lpjepa.training.run import table
 
@@ -24,14 +23,14 @@ def run(arguments: list[str]) -> int:
         print(f"lpjepa: {sentence}", file=sys.stderr)
     trained = loop.pretrain(config)
     if processes.is_first():
-        print(f"\n{table([trained])}\n")
-        print(f"run     {trained.folder}")
         try:
+            print(f"\n{table([trained])}\n")
+            print(f"run     {trained.folder}")
             print(f"report  {_report(trained.folder)}")
         except KeyboardInterrupt:
             again = f"lpjepa report {shlex.quote(str(trained.folder))}"
-            said = f"{trained.folder} is finished and saved; for its report: {again}"
-            raise Interrupted(said, signal.SIGINT) from None
+            print(f"\n{trained.folder} is finished and saved; for its report: {again}", file=sys.stderr)
+            raise
     return 0
 
 
