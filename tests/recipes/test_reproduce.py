@@ -27,6 +27,7 @@ from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Stopped, _told_by_us, _until
 from lpjepa.training import Run, to_dict
 from lpjepa.training.config import identity
+from lpjepa.training.fork import plain_until
 
 
 def test_all_trainings_ran_once(tiny) -> None:
@@ -255,6 +256,26 @@ def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, w
     assert result is not None
     assert result["goes_on"]["epoch"] == 2, "from the last checkpoint of the plain training"
     assert result["pieces"]["measures"]
+
+
+def test_what_goes_on_from_one_that_goes_on_follows_it(tmp_path: Path) -> None:
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
+    jobs = plan([catalog()["rectified-late"]], "smoke", changes=changes)
+    start, chain = chains(list(reversed(jobs)), places)[::-1]
+    assert (len(start), len(chain)) == (1, 7)
+    assert chain[0].config.loss.method == "lpjepa"
+    assert chain[0].keep_at == (0.5, 0.8, 1.0)
+    order = [identity(job.config) for job in chain]
+    for place, job in enumerate(chain[1:], 1):
+        assert identity(plain_until(job.config)[0]) in order[:place]
+    assert sweep(chain, places, say=lambda line: None).messages == []
+    store = Store(places.results, "smoke")
+    for job in chain[1:]:
+        result = store.get(job.config)
+        assert result is not None
+        before, share = plain_until(job.config)
+        assert result["goes_on"] == {"from": identity(before), "epoch": 2 * share}
 
 
 def test_what_fails_or_does_not_fit_stops_only_what_needs_it(tmp_path: Path, monkeypatch) -> None:

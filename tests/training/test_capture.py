@@ -70,6 +70,16 @@ def test_a_share_is_set_in_replays_as_it_is_in_turn(tmp_path, activation, start)
 
 
 @pytest.mark.gpu
+def test_features_rectified_late_are_captured_anew(tmp_path):
+    found = curves(tmp_path, 4, {"train": {"rectify_from": 0.5}, "target": {"active": 0.05}}, name="l0")
+    torch.testing.assert_close(*found, rtol=5e-2, atol=3e-3)
+    for shares in found:
+        half = len(shares) // 2
+        assert shares[half - 1] == 1
+        assert shares[half] < 0.5
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("method", ["lpjepa", "lejepa", "vicreg", "nvicreg", "simclr", "ncl"])
 def test_every_method_is_captured(tmp_path, method):
     found = curves(tmp_path, 1, {"loss": {"method": method}})

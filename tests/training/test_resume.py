@@ -25,7 +25,7 @@ from lpjepa.training import (
     to_dict,
 )
 from lpjepa.training.circumstances import fingerprint, with_absolute_root
-from lpjepa.training.config import default_folder
+from lpjepa.training.config import default_folder, identity
 from lpjepa.training.fork import fork, plain_until
 from lpjepa.training.layers import replace
 
@@ -64,6 +64,7 @@ SETTINGS = {
     "lars, accumulation, average": {"optim": {"name": "lars", "accumulate": 2, "ema": 0.9, "lr": 0.1}},
     "sgd, clipping, bf16": {"optim": {"name": "sgd", "grad_clip": 0.5}, "train": {"precision": "bf16"}},
     "fp16": {"train": {"precision": "fp16"}},
+    "rectified late": {"train": {"rectify_from": 0.4}, "optim": {"ema": 0.9}},
     "eigenvectors": {"loss": {"directions": {"random": 12, "eigen": 4}, "axes_weight": 0.1}},
 }
 
@@ -411,6 +412,68 @@ def test_a_late_share_from_the_checkpoint_of_the_plain_run_is_that_of_a_run_of_i
     ]
     assert found[0] == found[1]
     assert whole.final["l0"] != first.final["l0"]
+
+
+@pytest.mark.parametrize("start", [0.4, 0.5, 1.0])
+@pytest.mark.parametrize("activation", ["auto", "top", "calibrated"])
+def test_features_rectified_late_are_lpjepas_until_then(tiny, tmp_path, activation, start):
+    """LpJEPA's own run is the oracle before, and its features, rectified by hand, when that is at the end."""
+    by = "images" if activation == "calibrated" else "views"
+    late = {"model": {"activation": activation}, "train": {"epochs": 4, "rectify_from": start}}
+    config = tiny(late, {"target": {"mu": -1.0, "active": None}, "train": {"calibrate_on": by}})
+    dense, share = plain_until(config)
+    assert (dense.loss.method, dense.model.activation, share) == ("lpjepa", "auto", start)
+    assert identity(dense) == identity(
+        tiny({"loss": {"method": "lpjepa"}, "target": {"mu": -1.0, "active": None}, "train": {"epochs": 4}})
+    )
+    kept = {"train": {"out": str(tmp_path / "dense"), "keep_at": [start]}}
+    plain, whole = pretrain(replace(dense, kept)), pretrain(config)
+    place = plain.checkpoints / f"kept-{start:g}.pt"
+    begun = fork(place, replace(config, {"train": {"out": str(tmp_path / "forked")}}))
+    forked = pretrain(begun.config)
+    assert_same(final_state(forked), final_state(whole))
+
+    steps = 12 * start
+    before = [[e for e in journal(run) if e["step"] < steps] for run in (plain, whole)]
+    assert before[0] == before[1]
+    shares = [entry["l0"] for entry in whole.metrics("train") if entry["step"] > steps + 2]
+    assert all(entry["l0"] == 1 for entry in plain.metrics("train"))
+    assert max(shares, default=0) < 0.9
+    trained = [checkpoint.load_newest(run.checkpoints)["trainee"] for run in (plain, whole)]
+    same = all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+    assert same == (start == 1), "of weights"
+    if start == 1:
+        x = torch.rand(50, 3, 8, 8)
+        z = plain.model()(x)[1]
+        assert (z < 0).any()
+        if activation == "auto":
+            torch.testing.assert_close(whole.model()(x)[1], z.clamp(min=0), rtol=0, atol=0)
+        assert whole.final["encoder_accuracy"] == plain.final["encoder_accuracy"]
+    if activation == "top":  # of 12 features, as the target says: 0.12 of them
+        assert whole.final["l0"] == pytest.approx(1 / 12, abs=1e-6)
+
+
+def test_a_share_at_the_end_of_a_training_that_is_rectified_late_goes_on_from_that(tiny):
+    late = {"model": {"activation": "top"}, "train": {"rectify_from": 0.5, "calibrate_from": 1.0}}
+    rectified, share = plain_until(tiny(late))
+    assert (share, rectified.train.rectify_from, rectified.model.activation) == (1.0, 0.5, "auto")
+    assert plain_until(rectified)[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": {"method": "lpjepa"}}, "rectify_from: 0.5 is of no use where the target is not rectified"),
+        ({"loss": {"method": "simclr"}}, "use it with loss.method rectified_lpjepa"),
+        ({"target": {"rectified": False}}, "0.5 is of no use where the target is not rectified"),
+        ({"model": {"activation": "none"}}, "0.5 is of no use with model.activation none"),
+        ({"train": {"rectify_from": 1.5}}, r"train.rectify_from: expected a share from 0 to 1, got 1.5"),
+        ({"model": {"activation": "calibrated"}, "train": {"rectify_from": 1.0}}, "rectify_from: at 1 the"),
+    ],
+)
+def test_rectifying_late_what_is_not_rectified_is_refused(tiny, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        pretrain(tiny({"train": {"rectify_from": 0.5}}, changes))
 
 
 def test_a_checkpoint_of_another_training_begins_no_run(tiny, tmp_path):

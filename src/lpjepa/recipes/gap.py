@@ -15,7 +15,13 @@ CLOSED = 0.01  # of l0, by which the gap counts as closed
 LOSS = 0.5  # points of accuracy that closing it may cost
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the training, at which l0 is shown
 NO_LOSS = "yes, at no loss"
-SEARCHES = ("exact-sparsity", "exact-sparsity-preset", "sparse-rates", "exact-sparsity-long")
+SEARCHES = (
+    "exact-sparsity",
+    "exact-sparsity-preset",
+    "sparse-rates",
+    "rectified-late",
+    "exact-sparsity-long",
+)
 WAITS = "Waits for trainings of {}."
 
 

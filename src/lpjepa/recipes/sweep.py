@@ -116,13 +116,21 @@ def outstanding(jobs: Sequence[Job], places: Places, again: bool = False) -> tup
 
 
 def chains(jobs: Sequence[Job], places: Places) -> list[list[Job]]:
-    """The jobs, each followed by those that go on from it and have no checkpoint of their own yet."""
-    first = {identity(job.config): [job] for job in jobs}
-    for job in jobs:
-        own, before = identity(job.config), identity(plain_until(job.config)[0])
-        if own != before and before in first and not list_checkpoints(places.checkpoints(job.config)):
-            first[before] += first.pop(own)
-    return list(first.values())
+    """The jobs, each followed by those that go on from it and have no checkpoint of their own yet.
+
+    Others may go on from these: one is rectified late, and another is that and has its share set at the end.
+    """
+    known = {identity(job.config): job for job in jobs}
+    first, following = [], {own: [] for own in known}  # type: ignore[var-annotated]
+    for own, job in known.items():
+        before = identity(plain_until(job.config)[0])
+        late = own != before and not list_checkpoints(places.checkpoints(job.config))
+        (following[before] if late and before in known else first).append(own)
+
+    def chain(own: str) -> list[Job]:
+        return [known[own], *(job for after in following[own] for job in chain(after))]
+
+    return [chain(own) for own in first]
 
 
 def sweep(

@@ -19,6 +19,7 @@ from lpjepa.models import CalibratedReLU, ShareReLU, SparseModel, synchronise_ba
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
 from lpjepa.training.config import SET_SHARE, Config, activation_of, target_is_rectified
+from lpjepa.training.fork import dense
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
@@ -171,12 +172,24 @@ class Assembly:
         )
 
 
-def assemble(config: Config, device: torch.device, rank: int, world: int) -> Assembly:
-    """Load the data and build everything for one process of `world`."""
+def assemble(
+    config: Config,
+    device: torch.device,
+    rank: int,
+    world: int,
+    rectified: bool = True,
+    images: tuple[ImageSet, ImageSet | None] | None = None,
+) -> Assembly:
+    """Load the data, unless it is here already, and build everything for one process of `world`.
+
+    rectified: whether the place of the training is beyond `train.rectify_from`.
+    """
     _check_combination(config, world)
+    if not rectified:
+        config = dense(config)
     if config.train.compile and device.type == "cuda":
         wake_compiler()
-    train, val = load_images(config)
+    train, val = images or load_images(config)
     torch.manual_seed(config.train.seed)  # the same initial weights on every process
     model = build_model(config)
     classes = train.num_classes if train.labels is not None else 0
@@ -234,7 +247,8 @@ def assemble(config: Config, device: torch.device, rank: int, world: int) -> Ass
     together = config.optim.accumulate
     steps = config.train.epochs * (loader.steps_per_epoch // together)
     for rectifier in ShareReLU.within(model.projector):
-        rectifier.after.fill_(together * step_at(config.train.calibrate_from, steps))
+        start = max(config.train.calibrate_from, config.train.rectify_from)
+        rectifier.after.fill_(together * step_at(start, steps))
     batch = config.train.batch_size * world * config.optim.accumulate
     rates = [config.optim.lr, config.optim.probe_lr]
     if config.optim.scale_lr_by_batch:
@@ -290,9 +304,25 @@ def _check_combination(config: Config, world: int) -> None:
         raise ConfigError(
             f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
         )
+    _check_late(config, activation_of(config))
     _check_share(config, activation_of(config))
     if config.views.num_views < 2:
         raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")
+
+
+def _check_late(config: Config, activation: str) -> None:
+    """Whether there is anything that can be rectified late."""
+    start = config.train.rectify_from
+    if start > 0 and not (config.loss.method == "rectified_lpjepa" and target_is_rectified(config)):
+        raise ConfigError(
+            f"train.rectify_from: {start} is of no use where the target is not rectified; use it with "
+            "loss.method rectified_lpjepa"
+        )
+    if start > 0 and activation == "none":
+        raise ConfigError(
+            f"train.rectify_from: {start} is of no use with model.activation none, which never rectifies "
+            "features; use relu, calibrated or top"
+        )
 
 
 def _check_share(config: Config, activation: str) -> None:
@@ -314,9 +344,10 @@ def _check_share(config: Config, activation: str) -> None:
             f"train.calibrate_on: images is of no use with model.activation {activation}, which has no "
             "thresholds; use calibrated"
         )
-    if activation == "calibrated" and start == 1 and not by_images:
+    if activation == "calibrated" and max(start, config.train.rectify_from) == 1 and not by_images:
+        key = "calibrate_from" if start == 1 else "rectify_from"
         raise ConfigError(
-            "train.calibrate_from: at 1 the training is over and thresholds follow no views any more; set "
+            f"train.{key}: at 1 the training is over and thresholds follow no views any more; set "
             "train.calibrate_on images, too"
         )
 

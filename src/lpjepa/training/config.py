@@ -166,6 +166,9 @@ class TrainConfig:
     calibrate_from: float = 0.0
     """Share of the training after which model.activation calibrated or top begins to set the share of active
     features; a plain rectifier until then. 1: when the training is over."""
+    rectify_from: float = 0.0
+    """Share of the training after which features and target are rectified (rectified_lpjepa); until then it
+    is that of lpjepa, whose encoder learns sparse targets faster. 1: when the training is over."""
     calibrate_on: Literal["views", "images"] = "views"
     """images: set the thresholds of calibrated once more when the training is over, by its images as
     evaluation sees them; features of views, which training sees, are not active as often."""
@@ -211,7 +214,9 @@ FREE_KEYS = (
 
 
 # Keys that came later, and values at which they change nothing: trainings from before keep their identity.
-_LATER: dict[str, Any] = {"train.calibrate_from": 0.0, "train.calibrate_on": "views"}
+_LATER: dict[str, Any] = {
+    "train.calibrate_from": 0.0, "train.calibrate_on": "views", "train.rectify_from": 0.0,
+}  # fmt: skip
 
 _POSITIVE = (
     "target.p", "target.scale", "train.epochs", "train.checkpoint_every", "optim.accumulate", "optim.lr",
@@ -240,7 +245,11 @@ def check(config: Config) -> Config:
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
-        (("train.calibrate_from",), "a share from 0 to 1", lambda value: 0 <= value <= 1),
+        (
+            ("train.calibrate_from", "train.rectify_from"),
+            "a share from 0 to 1",
+            lambda value: 0 <= value <= 1,
+        ),
     ):
         for key in keys:
             value = values[key]

@@ -1,14 +1,16 @@
 """A run that begins where another one stood, where both are the same training up to there.
 
 A share of active features that is set late (`train.calibrate_from`; 1: when it is over) is left alone until
-then: a plain rectifier's training, to the last bit. With the plain run's checkpoint at that place (its
-`train.keep_at`), both cost one training and the rest of another, and differ in nothing else.
+then: a plain rectifier's training, to the last bit. Features that are rectified late (`train.rectify_from`)
+are those of LpJEPA until then. With the other run's checkpoint at that place (its `train.keep_at`), both cost
+one training and the rest of another, and differ in nothing else.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -23,12 +25,37 @@ from lpjepa.training.run import Run, build_model
 
 def plain_until(config: Config) -> tuple[Config, float]:
     """The training that `config` is up to a share of its length, and that share; 0 where it is its own."""
-    share = config.train.calibrate_from
-    if config.model.activation not in SET_SHARE or share <= 0:
-        return config, 0.0
-    return replace(
-        config, {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
-    ), share
+    plain = {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
+    share, rectified = config.train.calibrate_from, config.train.rectify_from
+    if config.model.activation in SET_SHARE and share > rectified:
+        return replace(config, plain), share
+    return dense(config), rectified
+
+
+def dense(config: Config) -> Config:
+    """The training of LpJEPA that `config` is until its features are rectified."""
+    if config.train.rectify_from <= 0:
+        return config
+    changes = {
+        "loss": {"method": "lpjepa"},
+        "target": {"rectified": None},
+        "model": {"activation": "auto"},
+        "train": {"calibrate_from": 0.0, "calibrate_on": "views", "rectify_from": 0.0},
+    }
+    return replace(config, changes)
+
+
+def rectified_state(state: dict[str, Any], config: Config) -> dict[str, Any]:
+    """`state` with what the rectifier of `config` keeps, where there was none or another one until now."""
+    model = build_model(config)
+    for rectifier in ShareReLU.within(model.projector):
+        rectifier.batches.fill_(state["progress"]["step"] * config.optim.accumulate)
+    own: dict[str, Tensor] = model.state_dict()
+    state = {
+        **state,
+        "trainee": {**{f"model.{name}": value for name, value in own.items()}, **state["trainee"]},
+    }
+    return state | {"ema": {**own, **state["ema"]}} if "ema" in state else state
 
 
 def fork(path: Path, config: Config) -> Run:
@@ -38,14 +65,7 @@ def fork(path: Path, config: Config) -> Run:
     state = checkpoint.load(path)
     if keys := differing_keys(plain_until(config)[0], Run.open(path.parent.parent).config):
         raise ConfigError(f"{path} is of another training, which differs in {', '.join(keys)}")
-    step = state["progress"]["step"]
-    model = build_model(config)
-    for rectifier in ShareReLU.within(model.projector):
-        rectifier.batches.fill_(step * config.optim.accumulate)
-    own: dict[str, Tensor] = model.state_dict()
-    state["trainee"] = {**{f"model.{name}": value for name, value in own.items()}, **state["trainee"]}
-    if "ema" in state:
-        state["ema"] = {**own, **state["ema"]}
+    step, state = state["progress"]["step"], rectified_state(state, config)
     state["config"] = to_dict(config)
     checkpoint.check_writable(run.folder)
     journal = run.folder / "metrics.jsonl"

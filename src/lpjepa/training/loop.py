@@ -7,6 +7,7 @@ journal and done again, the same way.
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import time
@@ -19,6 +20,7 @@ from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.assembly import Assembly, StepInput, assemble
 from lpjepa.training.config import Config, check, default_folder, differing_keys
 from lpjepa.training.display import Display, build_display
+from lpjepa.training.fork import rectified_state
 from lpjepa.training.health import Diverged
 from lpjepa.training.interruption import Interrupted, StopRequest, stop_requests
 from lpjepa.training.journal import Journal, build_sinks
@@ -47,7 +49,7 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             display.say(f"{folder} is finished{lost}; --train.no-resume trains it anew")
             return run
         try:
-            assembly = assemble(config, device, rank, world)
+            assembly = assemble(config, device, rank, world, rectified=config.train.rectify_from == 0)
             sinks = build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
         except Exception:
             for place in new if rank == 0 else []:
@@ -58,6 +60,7 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             run.save_config()
         journal = Journal(folder / "metrics.jsonl", sinks)
         trainer = Trainer(run, assembly, journal, display, stop, rank, world)
+        del assembly  # which the trainer lets go of when it builds the next one
         try:
             trainer.train(resume=saved == "resume")
         finally:
@@ -120,6 +123,7 @@ class Trainer:
         self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
+        self.rectify_at = step_at(train.rectify_from, self.total)
         self.kept_steps = {share: step_at(share, self.total) for share in train.keep_at}
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
 
@@ -142,15 +146,20 @@ class Trainer:
             self.display.say(advice)
         self.display.start(self.step_now, self.total)
         self._clock = (time.monotonic(), self.step_now)
-        for epoch in range(self.step_now // self.parts.steps_per_epoch, self.config.train.epochs):
-            self._epoch(epoch)
+        while self.step_now < self.total:
+            self._epoch(self.step_now // self.parts.steps_per_epoch)
         self._finish()
 
     def _epoch(self, epoch: int) -> None:
+        """The rest of an epoch; up to where features are rectified, if that is in it."""
         length, log = self.parts.steps_per_epoch, self.config.log
         first = self.step_now - epoch * length
         for batch in self.parts.batches(epoch, first):
             self._step(batch)
+            turns = self.step_now == self.rectify_at
+            if turns:
+                self.display.say(f"step {self.step_now}: features and target are rectified from here on")
+                self._rectify(self._state())
             ends = self.step_now == (epoch + 1) * length
             if self.step_now % log.every == 0 or ends:
                 speed = self._log()
@@ -174,6 +183,16 @@ class Trainer:
                     f"go on with: {self.resume_command()}",
                     self.stop.signal_number or 15,
                 )
+            if turns:
+                return  # the batches are those of the parts before
+
+    def _rectify(self, content: dict[str, Any]) -> None:
+        """Go on from a state with features and target rectified: other parts, the same weights."""
+        device, images = self.parts.device, (self.parts.train, self.parts.val)
+        del self.parts  # with its CUDA graphs, before there are others
+        gc.collect()
+        self.parts = assemble(self.config, device, self.rank, self.world, images=images)
+        state.restore(self.parts.step, rectified_state(content, self.config))
 
     def _step(self, batch: StepInput) -> None:
         parts, optim = self.parts, self.config.optim
@@ -268,7 +287,10 @@ class Trainer:
             raise ConfigError(against)
         if self.rank == 0:
             self.run.save_config()  # images may have moved
-        state.restore(self.parts.step, content)
+        if progress["step"] >= self.rectify_at > 0:
+            self._rectify(content)
+        else:
+            state.restore(self.parts.step, content)
         self.step_now, self.steps_summed, self.latest = (
             progress["step"],
             progress["steps_summed"],
