@@ -70,6 +70,16 @@ def test_a_share_is_set_in_replays_as_it_is_in_turn(tmp_path, activation, start)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_replays_find_the_target_where_it_has_moved(tmp_path, compiled):
+    moving = {"target": {"active": 0.05, "from_mu": 3.0, "there_at": 1.0}, "optim": {"lr": 1e-5}}
+    found = curves(tmp_path, 4, moving, compiled, name="matching")
+    torch.testing.assert_close(*found, rtol=2e-2, atol=1e-3)
+    for losses in found:  # of features that hardly change: the target comes near them
+        assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.gpu
 def test_features_rectified_late_are_captured_anew(tmp_path):
     found = curves(tmp_path, 4, {"train": {"rectify_from": 0.5}, "target": {"active": 0.05}}, name="l0")
     torch.testing.assert_close(*found, rtol=5e-2, atol=3e-3)

@@ -226,8 +226,8 @@ def test_divergence_stops_with_step_part_and_state(tiny, watch, monkeypatch, opt
 
         build = loop.assemble
 
-        def with_bad_gradient(*arguments):
-            parts = build(*arguments)
+        def with_bad_gradient(*arguments, **options):
+            parts = build(*arguments, **options)
             weight = parts.step.trainee.model.projector[0].weight
             weight.register_hook(lambda g: g * (math.nan if parts.step.health.step >= 2 else 1.0))
             return parts

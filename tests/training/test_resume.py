@@ -64,6 +64,7 @@ SETTINGS = {
     "lars, accumulation, average": {"optim": {"name": "lars", "accumulate": 2, "ema": 0.9, "lr": 0.1}},
     "sgd, clipping, bf16": {"optim": {"name": "sgd", "grad_clip": 0.5}, "train": {"precision": "bf16"}},
     "fp16": {"train": {"precision": "fp16"}},
+    "location that moves": {"target": {"from_mu": 1.0}},
     "rectified late": {"train": {"rectify_from": 0.4}, "optim": {"ema": 0.9}},
     "eigenvectors": {"loss": {"directions": {"random": 12, "eigen": 4}, "axes_weight": 0.1}},
 }

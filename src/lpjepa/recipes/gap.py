@@ -19,7 +19,7 @@ SEARCHES = (
     "exact-sparsity",
     "exact-sparsity-preset",
     "sparse-rates",
-    "rectified-late",
+    "dense-first",
     "exact-sparsity-long",
 )
 WAITS = "Waits for trainings of {}."

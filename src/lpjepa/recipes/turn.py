@@ -22,8 +22,10 @@ def turn(work: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
+    new = [place for place in (work, *work.parents) if not place.exists()]
     work.mkdir(parents=True, exist_ok=True)
-    with (work / "at-work").open("a+") as file:
+    path = work / "at-work"
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -44,3 +46,7 @@ def turn(work: Path) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 file.truncate(0)
+                if new and list(work.iterdir()) == [path]:  # nothing came of it
+                    path.unlink()
+                    for place in new:
+                        place.rmdir()

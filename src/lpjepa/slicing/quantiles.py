@@ -124,6 +124,8 @@ def target_quantiles(
     versions = tuple(tensor._version for tensor in _parameters(target))
     kept = _KEPT.setdefault(target, {})
     key = (n, dtype, device, versions)
+    if key not in kept and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return _quantiles(target, n, dtype, device)  # of a target that moves: replays read where it is
     if key not in kept:
         while len(kept) >= _MOST_KEPT:
             kept.pop(next(iter(kept)))

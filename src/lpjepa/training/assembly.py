@@ -18,10 +18,10 @@ from lpjepa.data import Batches, EvalTransform, ImageSet, MissingSplit, Views, l
 from lpjepa.models import CalibratedReLU, ShareReLU, SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
-from lpjepa.training.config import SET_SHARE, Config, activation_of, target_is_rectified
+from lpjepa.training.config import MATCHING, SET_SHARE, Config, activation_of, target_is_rectified
 from lpjepa.training.fork import dense
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
-from lpjepa.training.objectives import build_objective, target_of
+from lpjepa.training.objectives import Course, build_objective, target_of
 from lpjepa.training.optimizers import build_optimizer
 from lpjepa.training.probes import LARGEST_FROZEN_PROBE, OnlineProbes, frozen_probe
 from lpjepa.training.processes import replicate, shard
@@ -54,6 +54,7 @@ class Assembly:
     run_step: Step | CapturedStep
     rates: list[float]
     preprocess: EvalTransform
+    course: Course | None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -91,6 +92,11 @@ class Assembly:
     def evaluated(self) -> SparseModel:
         """The model that is measured and kept: the moving average where there is one."""
         return self.step.ema[0] if self.step.ema is not None else self.step.trainee.model  # type: ignore[return-value]
+
+    def aim(self, progress: float) -> None:
+        """Put the target where the step at this share of the training is to find it."""
+        if self.course is not None:
+            self.course.move(self.step.criterion, progress)
 
     @property
     def target(self) -> Distribution | None:
@@ -260,7 +266,11 @@ def assemble(
         interpolation=config.views.interpolation,
     )
     run_step = CapturedStep(step, compiling) if config.train.capture else step
-    return Assembly(config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess)
+    moves = config.target.from_mu is not None and config.loss.method in MATCHING
+    return Assembly(
+        config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess,
+        Course(config) if moves else None,
+    )  # fmt: skip
 
 
 def _view_maker(

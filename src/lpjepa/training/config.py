@@ -65,6 +65,11 @@ class TargetConfig:
     """Shape: 1 is Laplace, 2 Gaussian."""
     scale: float | Literal["gn", "rgn"] = "gn"
     """gn: unit variance before rectification; rgn: after it; or the scale itself."""
+    from_mu: float | None = None
+    """Location at the first step, from which it moves evenly to the target's; none: it is there at once. From
+    1 a sparse target begins nearly dense, and more features have a gradient."""
+    there_at: float = 0.8
+    """Share of the training at which the location has arrived (from_mu)."""
     rectified: bool | None = None
     """Rectify the target; none: as the method does (all but lpjepa). Features: model.activation."""
 
@@ -216,6 +221,7 @@ FREE_KEYS = (
 # Keys that came later, and values at which they change nothing: trainings from before keep their identity.
 _LATER: dict[str, Any] = {
     "train.calibrate_from": 0.0, "train.calibrate_on": "views", "train.rectify_from": 0.0,
+    "target.from_mu": None, "target.there_at": 0.8,
 }  # fmt: skip
 
 _POSITIVE = (
@@ -243,6 +249,8 @@ def check(config: Config) -> Config:
     for keys, expected, allowed in (
         (_POSITIVE, "a positive number", lambda value: 0 < value < math.inf),
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
+        (("target.there_at",), "a share of the training, above 0 and up to 1", lambda value: 0 < value <= 1),
+        (("target.from_mu",), "a finite number", math.isfinite),
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
         (

@@ -202,6 +202,7 @@ class Trainer:
             for peak in parts.rates
         ]
         parts.run_step.control(self.step_now, rates)
+        parts.aim(self.step_now / self.total)
         try:
             parts.run_step(*batch, parts.seeds(self.step_now))
         except ValueError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.distributions import Distribution
@@ -32,6 +34,31 @@ def build_target(
     if target_is_rectified(config):
         return target
     return GeneralizedGaussian(target.loc, target.scale, target.p)
+
+
+class Course:
+    """The way of the target's location from `target.from_mu` to its place."""
+
+    def __init__(self, config: Config):
+        assert config.target.from_mu is not None
+        self.wanted, self.start = config.target, config.target.from_mu
+        end: Any = build_target(config, dtype=torch.float64)
+        self.end = float(end.loc), float(end.scale)
+
+    def at(self, progress: float) -> tuple[float, float]:
+        """Location and scale at a share of the training."""
+        way, (loc, scale) = min(1.0, progress / self.wanted.there_at), self.end
+        loc = (1 - way) * self.start + way * loc
+        if way < 1 and self.wanted.scale == "rgn":  # which depends on the location
+            here = RectifiedGeneralizedGaussian.from_location(loc, self.wanted.p, "rgn", torch.float64)
+            scale = float(here.scale)
+        return loc, scale
+
+    def move(self, objective: Any, progress: float) -> None:
+        """Set the target that the objective reads, in its place: nothing waits, and captured steps see it."""
+        target = objective.regularizer.target
+        for parameter, value in zip((target.loc, target.scale), self.at(progress)):
+            parameter.fill_(value)
 
 
 def target_of(config: Config) -> Distribution | None:

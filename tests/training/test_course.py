@@ -1,0 +1,79 @@
+"""A target whose location moves: where it is, and that the loss finds it there."""
+
+import pytest
+import torch
+
+from lpjepa.distributions import RectifiedGeneralizedGaussian
+from lpjepa.losses import RectifiedLpJEPA
+from lpjepa.training import ConfigError, load_config, pretrain
+from lpjepa.training.config import identity
+from lpjepa.training.layers import replace
+from lpjepa.training.objectives import Course
+
+
+def course(**target):
+    return Course(load_config(None, {"target": {"active": None, "mu": -2.0, "from_mu": 1.0, **target}}))
+
+
+def test_the_location_moves_evenly_and_stays() -> None:
+    moving = course(there_at=0.5)
+    assert [moving.at(share)[0] for share in (0, 0.125, 0.25, 0.5, 0.7, 1)] == [1, 0.25, -0.5, -2, -2, -2]
+    assert [moving.at(share)[1] for share in (0, 0.3, 1)] == pytest.approx([2**-0.5] * 3, rel=1e-12)
+
+
+def test_unit_variance_after_rectification_holds_on_the_way() -> None:
+    moving = course(scale="rgn")
+    for share in (0.0, 0.4, 0.8):
+        target = RectifiedGeneralizedGaussian(*torch.tensor(moving.at(share), dtype=torch.float64), 1.0)
+        assert float(target.variance) == pytest.approx(1, rel=1e-9)
+    assert course(scale=0.3).at(0.2)[1] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("method", ["rectified_lpjepa", "lpjepa"])
+def test_every_step_finds_the_target_where_it_is(tiny, monkeypatch, method) -> None:
+    found = []
+    components = RectifiedLpJEPA.components
+
+    def note(self, *views, **randomness):
+        found.append(float(self.regularizer.target.loc))
+        return components(self, *views, **randomness)
+
+    monkeypatch.setattr(RectifiedLpJEPA, "components", note)
+    target = {"active": 0.03, "from_mu": 1.0, "there_at": 0.5}
+    pretrain(tiny({"target": target, "loss": {"method": method}, "train": {"epochs": 4}}))
+    end = float(RectifiedGeneralizedGaussian.from_active_fraction(0.03).loc)
+    assert found == pytest.approx([1 + min(1, step / 6) * (end - 1) for step in range(12)], abs=1e-6)
+
+
+def test_features_follow_it(tiny) -> None:
+    """Features that hardly learn are far from a target that is far up at first, until it comes down."""
+    loss = {"num_slices": 256, "axes_weight": 0.0}
+    slow = {"optim": {"lr": 0.0001, "warmup_start": 0.0}, "log": {"every": 1}, "loss": loss}
+    fixed, moving = (
+        pretrain(tiny(slow, {"target": {"active": None, "mu": -3.0, **own}, "train": {"out": str(out)}}))
+        for own, out in (({}, tiny().train.out + "-a"), ({"from_mu": 3.0}, tiny().train.out + "-b"))
+    )
+    losses = [[entry["matching"] for entry in run.metrics("train")] for run in (fixed, moving)]
+    assert losses[1][0] > 3 * losses[0][0], "of features far below 3"
+    assert losses[1][-1] == pytest.approx(losses[0][-1], rel=0.1), "arrived"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (
+            {"there_at": 0.0},
+            "target.there_at: expected a share of the training, above 0 and up to 1, got 0.0",
+        ),
+        ({"from_mu": float("inf")}, "target.from_mu: expected a finite number, got inf"),
+    ],
+)
+def test_a_way_that_is_none_is_refused(tiny, target, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        pretrain(tiny({"target": target}))
+
+
+def test_trainings_from_before_keep_their_identity(tiny) -> None:
+    config = tiny()
+    assert identity(replace(config, {"target": {"from_mu": 1.0}})) != identity(config)
+    assert identity(replace(config, {"target": {"from_mu": None, "there_at": 0.8}})) == identity(config)
