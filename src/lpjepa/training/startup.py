@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -181,6 +182,8 @@ def wake_compiler() -> None:
 
     torch starts them with its first graph, whose kernels then do not find them ready and compile in turn.
     """
+    # What torch 2.11, compiling, says of its own code is of no use to who trains.
+    warnings.filterwarnings("ignore", "`torch._prims_common.check` is deprecated", FutureWarning)
     with suppress(Exception):
         from torch._inductor.async_compile import maybe_warm_pool
 
