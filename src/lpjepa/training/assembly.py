@@ -54,7 +54,7 @@ class Assembly:
     run_step: Step | CapturedStep
     rates: list[float]
     preprocess: EvalTransform
-    course: Course | None
+    course: Course | None = None
 
     @property
     def steps_per_epoch(self) -> int:
