@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -276,6 +277,49 @@ def test_what_goes_on_from_one_that_goes_on_follows_it(tmp_path: Path) -> None:
         assert result is not None
         before, share = plain_until(job.config)
         assert result["goes_on"] == {"from": identity(before), "epoch": 2 * share}
+
+
+def test_what_would_go_on_from_what_failed_is_left(tmp_path: Path, monkeypatch) -> None:
+    from lpjepa.recipes import one_run
+
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
+    chain = max(chains(plan([catalog()["dense-first"]], "smoke", changes=changes), places), key=len)
+    (middle, after) = [job for job in chain if job.config.train.rectify_from == 0.5]
+    assert identity(plain_until(after.config)[0]) == identity(middle.config)
+    train, tried = one_run.pretrain, []
+
+    def fails(config, display):
+        tried.append(config.train.rectify_from)
+        if config.train.rectify_from == 0.5:
+            raise RuntimeError("out of memory")
+        return train(config, display)
+
+    monkeypatch.setattr(one_run, "pretrain", fails)
+    summary = sweep(chain, places, say=lambda line: None)
+    assert tried == [0.0, 0.5, 1.0, 1.0]
+    assert (summary.done, len(summary.messages), summary.left) == (3, 1, 1)
+
+
+def test_workers_of_a_killed_sweep_save_and_end(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lpjepa", "reproduce", "l0-gap", "--scale", "smoke", "--jobs", "2"]
+    process = subprocess.Popen(
+        [*command, "--epochs", "2000"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    runs = tmp_path / "runs" / "reproduce" / "smoke"
+    wait_for(lambda: len(list(runs.glob("*/metrics.jsonl"))) == 2)
+    process.kill()
+    heard = process.communicate(timeout=120)[0]  # until the workers, which write there too, have ended
+    assert heard.count("stopping after this step") == 2
+    assert len(list(runs.glob("*/checkpoints/step-*.pt"))) == 2
+
+
+def wait_for(met: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.time() + seconds
+    while not met():
+        assert time.time() < end, "it never came"
+        time.sleep(0.1)
 
 
 def test_what_fails_or_does_not_fit_stops_only_what_needs_it(tmp_path: Path, monkeypatch) -> None:

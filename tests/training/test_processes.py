@@ -22,6 +22,11 @@ CASES = {
     },
     "fsdp": {"optim": {"name": "lars", "lr": 0.003}, "loss": {"axes_weight": 0.1}, "train": {"fsdp": True}},
     "fsdp-adamw": {"optim": {"name": "adamw", "lr": 1e-5}, "train": {"fsdp": True}},
+    "ddp-late": {"optim": {"name": "lars", "lr": 0.003}, "train": {"epochs": 2, "rectify_from": 0.5}},
+    "fsdp-late": {
+        "optim": {"name": "lars", "lr": 0.003},
+        "train": {"epochs": 2, "rectify_from": 0.5, "fsdp": True},
+    },
 }
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -435,8 +436,12 @@ def test_features_rectified_late_are_lpjepas_until_then(tiny, tmp_path, activati
     assert_same(final_state(forked), final_state(whole))
 
     steps = 12 * start
-    before = [[e for e in journal(run) if e["step"] < steps] for run in (plain, whole)]
-    assert before[0] == before[1]
+    before, forked_whole = (
+        [[e for e in journal(run) if e["step"] <= most and e["kind"] != "final"] for run in runs]
+        for runs, most in (((plain, whole), steps), ((forked, whole), 12))
+    )
+    assert before[0] == before[1], "also where it turns"
+    assert forked_whole[0] == forked_whole[1]
     shares = [entry["l0"] for entry in whole.metrics("train") if entry["step"] > steps + 2]
     assert all(entry["l0"] == 1 for entry in plain.metrics("train"))
     assert max(shares, default=0) < 0.9
@@ -452,6 +457,31 @@ def test_features_rectified_late_are_lpjepas_until_then(tiny, tmp_path, activati
         assert whole.final["encoder_accuracy"] == plain.final["encoder_accuracy"]
     if activation == "top":  # of 12 features, as the target says: 0.12 of them
         assert whole.final["l0"] == pytest.approx(1 / 12, abs=1e-6)
+
+
+def test_what_was_trained_with_is_gone_before_there_is_more(tiny, monkeypatch):
+    """Weights, moments, CUDA graphs and loaders twice might not fit."""
+    from lpjepa.training import loop
+
+    build, made, alive = loop.assemble, [], []
+
+    def note(*arguments, **options):
+        alive.append([ref() for ref in made])
+        parts = build(*arguments, **options)
+        made.append(weakref.ref(parts))
+        return parts
+
+    monkeypatch.setattr(loop, "assemble", note)
+    pretrain(tiny({"train": {"rectify_from": 0.4}}))
+    assert alive == [[], [None]]
+
+
+def test_a_run_that_is_not_rectified_yet_can_be_opened(tiny, watch):
+    late = {"model": {"activation": "top"}, "train": {"rectify_from": 0.9}}
+    with pytest.raises(Interrupted):
+        pretrain(tiny(late), watch(lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 3 else None))
+    z = Run.open(tiny().train.out).model()(torch.rand(20, 3, 8, 8))[1]
+    assert ((z > 0).sum(1) == 2).all(), "of 12 features, as the target says: 0.2 of them"
 
 
 def test_a_share_at_the_end_of_a_training_that_is_rectified_late_goes_on_from_that(tiny):

@@ -22,6 +22,8 @@ from typing import Any
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Store
 from lpjepa.training import Config
+from lpjepa.training.config import identity
+from lpjepa.training.fork import plain_until
 from lpjepa.training.interruption import say_stopping
 
 GRACE = 20.0  # seconds
@@ -133,6 +135,7 @@ def _worker(
 ) -> None:
     import torch
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
     def take() -> int:
@@ -142,6 +145,14 @@ def _worker(
 
     for outcome in _work(chains, take, places, limit, device, workers, signals=[]):
         found.put(outcome)
+
+
+def _end_with_parent() -> None:
+    """Stop, and save, when the sweep's process has been killed: others may take its place."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _work(
@@ -162,10 +173,15 @@ def _work(
     pace: dict[str, float] = {}
     rest: dict[str, float] = {}
     store = lambda: Store(places.results, places.scale)
+    lost: set[str] = set()  # failed without a result, and what would go on from these
     while (number := take()) < len(chains):
         first = chains[number][0]
         for job in chains[number]:
             began, kind = time.time(), job.config.model.encoder
+            own, before = identity(job.config), identity(plain_until(job.config)[0])
+            if before in lost:
+                lost.add(own)
+                continue
             if deadline is not None and began >= deadline:
                 return
             try:
@@ -193,8 +209,8 @@ def _work(
                     break
             except Exception as error:  # one that diverges or runs out of memory must not end the others
                 yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
-                if job is first and store().get(job.config) is None:
-                    break  # those that go on from it would do what has failed
+                if store().get(job.config) is None:
+                    lost.add(own)
             else:
                 took = time.time() - began
                 if epochs == job.config.train.epochs:

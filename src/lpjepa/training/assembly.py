@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -60,7 +60,7 @@ class Assembly:
     def steps_per_epoch(self) -> int:
         return self.loader.steps_per_epoch // self.config.optim.accumulate
 
-    def batches(self, epoch: int, first_step: int) -> Iterator[StepInput]:
+    def batches(self, epoch: int, first_step: int) -> Generator[StepInput, None, None]:
         """The inputs of an epoch's steps from `first_step`; left-over batches at its end are dropped."""
         together = self.config.optim.accumulate
         batches = self.loader.epoch(epoch, first_step * together)
@@ -162,6 +162,7 @@ class Assembly:
     def describe(self) -> str:
         config, target, epochs = self.config, self.config.target, self.config.train.epochs
         wanted = f"active {target.active:g}" if target.active is not None else f"mu {target.mu:g}"
+        wanted += f" (from mu {target.from_mu:g})" if target.from_mu is not None else ""
         aim = f", target {wanted}, p {target.p:g}" if self.target is not None else ""
         return (
             f"{config.loss.method} with {config.model.encoder} on {self.train!r}{aim}, "
@@ -348,6 +349,11 @@ def _check_share(config: Config, activation: str) -> None:
         raise ConfigError(
             f"model.activation: {activation} takes its share of active features from a rectified target; use "
             "it with loss.method rectified_lpjepa"
+        )
+    elif config.target.from_mu is not None and max(start, config.train.rectify_from) < config.target.there_at:
+        raise ConfigError(
+            f"target.from_mu: model.activation {activation} would hold the share of active features while "
+            "the target moves; let it begin when that is there, as with train.calibrate_from 1"
         )
     if by_images and activation != "calibrated":
         raise ConfigError(

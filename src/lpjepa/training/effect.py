@@ -29,6 +29,8 @@ _READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
 def without_effect(config: Config, given: dict[str, Any]) -> list[str]:
     """A sentence for each of the nested `given` keys that `config`, of which they are part, does not read."""
     values, sentences = flat(config), []
+    if "there_at" in given.get("target", {}) and config.target.from_mu is None:
+        sentences.append("target.there_at has no effect without target.from_mu")
     for key in (f"{group}.{name}" for group, own in given.items() for name in own):
         if key not in _READ_WITH:
             continue

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lpjepa.training import checkpoint, circumstances, state
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.assembly import Assembly, StepInput, assemble
@@ -137,6 +139,7 @@ class Trainer:
             self.journal.keep_until(-1)
         self.display.say(
             f"{self.run.folder}: {self.parts.describe()}"
+            + (f", rectified from step {self.rectify_at}" if self.rectify_at else "")
             + (f", resumed at step {self.step_now}" if resume else "")
         )
         for share, step in self.kept_steps.items():
@@ -147,26 +150,30 @@ class Trainer:
         self.display.start(self.step_now, self.total)
         self._clock = (time.monotonic(), self.step_now)
         while self.step_now < self.total:
-            self._epoch(self.step_now // self.parts.steps_per_epoch)
+            before = self.step_now
+            self._epoch(before // self.parts.steps_per_epoch)
+            assert self.step_now > before, "an epoch without batches"
         self._finish()
 
     def _epoch(self, epoch: int) -> None:
         """The rest of an epoch; up to where features are rectified, if that is in it."""
         length, log = self.parts.steps_per_epoch, self.config.log
         first = self.step_now - epoch * length
-        for batch in self.parts.batches(epoch, first):
+        batches = self.parts.batches(epoch, first)
+        for batch in batches:
             self._step(batch)
-            turns = self.step_now == self.rectify_at
-            if turns:
-                self.display.say(f"step {self.step_now}: features and target are rectified from here on")
-                self._rectify(self._state())
-            ends = self.step_now == (epoch + 1) * length
+            ends, turns = self.step_now == (epoch + 1) * length, self.step_now == self.rectify_at
             if self.step_now % log.every == 0 or ends:
                 speed = self._log()
                 if ends and ((epoch + 1) % log.monitor_every == 0 or self.step_now == self.total):
                     self._monitor(speed)
                 else:
                     self.display.advance(self.step_now, self.step_now / length, speed, self.latest)
+            if turns:  # measured as it was until now, saved as it is from now on
+                self._stop_if_diverged()
+                batches.close()  # it holds the parts before
+                self.display.say(f"step {self.step_now}: features and target are rectified from here on")
+                self._rectify(self._state())
             # Every process must take the same way here, so many agree only where they wait anyway.
             asked = (
                 bool(self.stop)
@@ -184,13 +191,15 @@ class Trainer:
                     self.stop.signal_number or 15,
                 )
             if turns:
-                return  # the batches are those of the parts before
+                return
 
     def _rectify(self, content: dict[str, Any]) -> None:
         """Go on from a state with features and target rectified: other parts, the same weights."""
         device, images = self.parts.device, (self.parts.train, self.parts.val)
         del self.parts  # with its CUDA graphs, before there are others
         gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
         self.parts = assemble(self.config, device, self.rank, self.world, images=images)
         state.restore(self.parts.step, rectified_state(content, self.config))
 

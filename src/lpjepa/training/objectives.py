@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributions import Distribution
 
-from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
+from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian, sigma_rgn
 from lpjepa.losses import (
     LeJEPA,
     LpJEPA,
@@ -36,6 +36,9 @@ def build_target(
     return GeneralizedGaussian(target.loc, target.scale, target.p)
 
 
+_PLACES = 1025  # of a scale on its way
+
+
 class Course:
     """The way of the target's location from `target.from_mu` to its place."""
 
@@ -44,21 +47,30 @@ class Course:
         self.wanted, self.start = config.target, config.target.from_mu
         end: Any = build_target(config, dtype=torch.float64)
         self.end = float(end.loc), float(end.scale)
+        self.now: tuple[float, float] | None = None
+        # Scales that depend on the location take a search each: at places so close that lines join them.
+        self.scales: list[float] = []
+        if self.wanted.scale == "rgn":
+            way = torch.linspace(0, 1, _PLACES, dtype=torch.float64)
+            loc = (1 - way) * self.start + way * self.end[0]
+            self.scales = sigma_rgn(torch.full_like(loc, self.wanted.p), loc).tolist()
 
     def at(self, progress: float) -> tuple[float, float]:
         """Location and scale at a share of the training."""
         way, (loc, scale) = min(1.0, progress / self.wanted.there_at), self.end
         loc = (1 - way) * self.start + way * loc
-        if way < 1 and self.wanted.scale == "rgn":  # which depends on the location
-            here = RectifiedGeneralizedGaussian.from_location(loc, self.wanted.p, "rgn", torch.float64)
-            scale = float(here.scale)
+        if way < 1 and self.scales:
+            place, part = divmod(way * (_PLACES - 1), 1)
+            below, above = self.scales[int(place)], self.scales[int(place) + 1]
+            scale = (1 - part) * below + part * above
         return loc, scale
 
     def move(self, objective: Any, progress: float) -> None:
         """Set the target that the objective reads, in its place: nothing waits, and captured steps see it."""
-        target = objective.regularizer.target
-        for parameter, value in zip((target.loc, target.scale), self.at(progress)):
+        target, here = objective.regularizer.target, self.at(progress)
+        for parameter, value in zip((target.loc, target.scale), here) if here != self.now else ():
             parameter.fill_(value)
+        self.now = here
 
 
 def target_of(config: Config) -> Distribution | None:

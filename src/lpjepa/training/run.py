@@ -88,7 +88,10 @@ class Run:
     ) -> SparseModel:
         """The trained pair in evaluation mode, with its newest weights or the ones given."""
         model = build_model(self.config)
-        model.load_state_dict(self.weights()[0] if weights is None else weights)
+        weights = self.weights()[0] if weights is None else weights
+        if self.config.train.rectify_from > 0:  # until then there is no rectifier that could keep anything
+            weights = {**model.state_dict(), **weights}
+        model.load_state_dict(weights)
         return model.to(device).eval()
 
     def save_config(self) -> None:
