@@ -18,7 +18,8 @@ from lpjepa.data import Batches, EvalTransform, ImageSet, MissingSplit, Views, l
 from lpjepa.models import CalibratedReLU, ShareReLU, SparseModel, synchronise_batch_norm
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
-from lpjepa.training.config import MATCHING, SET_SHARE, Config, activation_of, target_is_rectified
+from lpjepa.training.combination import check_combination
+from lpjepa.training.config import MATCHING, Config
 from lpjepa.training.fork import dense
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import Course, build_objective, target_of
@@ -191,7 +192,7 @@ def assemble(
 
     rectified: whether the place of the training is beyond `train.rectify_from`.
     """
-    _check_combination(config, world)
+    check_combination(config, world)
     if not rectified:
         config = dense(config)
     if config.train.compile and device.type == "cuda":
@@ -303,69 +304,6 @@ def load_images(config: Config) -> tuple[ImageSet, ImageSet | None]:
     except MissingSplit:
         val = None
     return train, val
-
-
-def _check_combination(config: Config, world: int) -> None:
-    """What cannot go together, said before anything is loaded."""
-    if config.train.capture and world > 1:
-        raise ConfigError("train.capture: a captured step runs in one process; leave it out under torchrun")
-    if config.train.fsdp and config.optim.ema is not None:
-        raise ConfigError("optim.ema: the moving average is not kept under train.fsdp; leave one of them out")
-    if config.loss.method in ("nvicreg", "ncl") and activation_of(config) == "none":
-        raise ConfigError(
-            f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
-        )
-    _check_late(config, activation_of(config))
-    _check_share(config, activation_of(config))
-    if config.views.num_views < 2:
-        raise ConfigError(f"views.num_views: at least two views are compared, got {config.views.num_views}")
-
-
-def _check_late(config: Config, activation: str) -> None:
-    """Whether there is anything that can be rectified late."""
-    start = config.train.rectify_from
-    if start > 0 and not (config.loss.method == "rectified_lpjepa" and target_is_rectified(config)):
-        raise ConfigError(
-            f"train.rectify_from: {start} is of no use where the target is not rectified; use it with "
-            "loss.method rectified_lpjepa"
-        )
-    if start > 0 and activation == "none":
-        raise ConfigError(
-            f"train.rectify_from: {start} is of no use with model.activation none, which never rectifies "
-            "features; use relu, calibrated or top"
-        )
-
-
-def _check_share(config: Config, activation: str) -> None:
-    """Whether the share of active features can be set as the config says."""
-    start, by_images = config.train.calibrate_from, config.train.calibrate_on == "images"
-    if activation not in SET_SHARE:
-        if start > 0:
-            raise ConfigError(
-                f"train.calibrate_from: {start} is of no use with model.activation {activation}, which sets "
-                "no share of active features; use calibrated or top"
-            )
-    elif not (config.loss.method == "rectified_lpjepa" and target_is_rectified(config)):
-        raise ConfigError(
-            f"model.activation: {activation} takes its share of active features from a rectified target; use "
-            "it with loss.method rectified_lpjepa"
-        )
-    elif config.target.from_mu is not None and max(start, config.train.rectify_from) < config.target.there_at:
-        raise ConfigError(
-            f"target.from_mu: model.activation {activation} would hold the share of active features while "
-            "the target moves; let it begin when that is there, as with train.calibrate_from 1"
-        )
-    if by_images and activation != "calibrated":
-        raise ConfigError(
-            f"train.calibrate_on: images is of no use with model.activation {activation}, which has no "
-            "thresholds; use calibrated"
-        )
-    if activation == "calibrated" and max(start, config.train.rectify_from) == 1 and not by_images:
-        key = "calibrate_from" if start == 1 else "rectify_from"
-        raise ConfigError(
-            f"train.{key}: at 1 the training is over and thresholds follow no views any more; set "
-            "train.calibrate_on images, too"
-        )
 
 
 def _stack(tensors: list[Any]) -> Tensor | None:
