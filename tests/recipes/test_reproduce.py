@@ -642,8 +642,8 @@ def test_documentation_of_partial_results_and_of_two_lengths(tmp_path: Path, mon
     assert page.index("### At the small scale, 100 epochs") < page.index("### At the small scale, 20 epochs")
     assert "15 of 24 trainings (`lpjepa reproduce cifar100 --scale small`)" in page
     assert (
-        "**Ours:** CIFAR-100, ResNet-18, 100 epochs, batch 256, seeds 5, 6 (mean ± standard deviation; 9 "
-        "rows with one seed so far). **The paper's scale:** CIFAR-100, ResNet-18, 1000 epochs, batch 256"
+        "100 epochs, batch 256, rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA, NVICReg and VICReg), 0.4 (NCL "
+        "and SimCLR), seeds 5, 6 (mean ± standard deviation; 9 rows with one seed so far). **The paper's "
     ) in page
     assert "24 of 24 trainings" in page
     waiting = page.split("## Waiting for trainings")[1]

@@ -129,16 +129,18 @@ def _assert_same(one, other, rtol):
 _EVERYTHING = {"optim": {"name": "lars", "grad_clip": 0.5, "accumulate": 2}, "train": {"batch_size": 16}}
 
 
-def test_compiled_it_is_the_same_step_as_three_graphs(tiny):
+@pytest.mark.parametrize(("precision", "backend"), [("fp32", "inductor"), ("fp16", "aot_eager")])
+def test_compiled_it_is_the_same_step_as_three_graphs(tiny, precision, backend):
+    """In 16 bits without inductor, whose rounding can turn off a feature that is nearly zero."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    config = tiny(_EVERYTHING, {"train": {"precision": "fp16"}})
+    config = tiny(_EVERYTHING, {"train": {"precision": precision}})
     plain, compiled = (assemble(config, CPU, 0, 1) for _ in range(2))
     torch.compiler.reset()
-    backend, step = CompileCounterWithBackend("inductor"), compiled.step
+    backend, step = CompileCounterWithBackend(backend), compiled.step
     for name in ("_read_objective", "_observe", "_judge"):
         setattr(step, name, through_compiler(getattr(step, name), fullgraph=True, backend=backend))
-    _assert_same(_train(plain), _train(compiled), rtol=2e-3)
+    _assert_same(_train(plain), _train(compiled), rtol=1e-4)
     assert backend.frame_count == 3  # nothing changes from step to step that would compile it anew
     # Nor does capture, which moves what the host sets into memory of its own and cannot wait for a compiler.
     hand_over(step, encoded(7, [0.0, 0.0]))

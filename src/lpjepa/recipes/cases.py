@@ -62,6 +62,12 @@ def scale_of(name: str) -> dict[str, Any]:
     return read_yaml("scales.yaml")[name]
 
 
+def averaged(scale: str) -> list[str]:
+    """The downstream sets that averages of a scale are taken over: not what the encoders are trained on."""
+    settings = scale_of(scale)
+    return list(settings.get("averaged", settings["transfer"]))
+
+
 def for_scale(value: Any, scale: str) -> Any:
     """`value`, or its entry for `scale` where it says {smoke: ..., default: ...}."""
     if isinstance(value, Mapping) and "default" in value:

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from lpjepa._names import suggestion
-from lpjepa.recipes.cases import Case, expand, for_scale, read_yaml, scale_of
+from lpjepa.recipes.cases import Case, averaged, expand, for_scale, read_yaml, scale_of
 
 KINDS = ("table", "figure")
 # Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end.
@@ -84,11 +84,11 @@ class Recipe:
         return [column for column in self.columns_at("paper") if not OURS.search(column)]
 
     def published(self, case: Case, column: str, scale: str = "paper") -> Any:
-        """The paper's value of a case in a column, or None; `avg.` over the data sets that the scale has."""
+        """The paper's value of a case in a column, or None; `avg.` over the data sets of the scale's."""
         known = dict(zip(self.paper_columns(), case.paper))
         if "/avg./" not in column or scale == "paper":
             return known.get(column)
-        shared = [known.get(column.replace("avg.", source)) for source in scale_of(scale)["transfer"]]
+        shared = [known.get(column.replace("avg.", source)) for source in averaged(scale)]
         values = [value for value in shared if value is not None]
         return sum(values) / len(values) if values else None
 

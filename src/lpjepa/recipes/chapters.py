@@ -40,7 +40,7 @@ CHAPTERS = (
          "continuous-mapping"),
     ),
     Chapter(
-        "Dependence, ablations and cost",
+        "Independence, directions, batches and cost",
         "",
         ("entropy", "nhsic", "eigenvectors", "projections", "batch-size", "projector-dim", "runtime"),
     ),

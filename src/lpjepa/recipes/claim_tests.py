@@ -5,10 +5,11 @@
 | order | `higher` is above `lower` in `column` by more than `margin` (negative: is at most that much below) |
 | order, `equal: true` | `higher` is above `lower` by `margin` or more |
 | best | the best row of `of` is above the best of `against` by `margin` |
+| undominated | no row of `against` (else: no other) is above a row of `of` in both `columns` |
 | close | a row is within `tolerance` of the number, or of the row, `to` |
 | at_least | a row's value is `value` or more |
 | published | no row is more than `tolerance` below the paper's value |
-| theory | all rows are within `tolerance` of what their targets predict |
+| theory | all rows are within `tolerance` of what their targets predict, or off by `factor` at most |
 | above_theory | all rows lie above what their targets predict by more than `by` |
 | rising | the column rises along a field |
 | ratio | the quotient of two rows is `at_most` |
@@ -21,132 +22,45 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from lpjepa.recipes.catalog import catalog
+from lpjepa.recipes.claim_rows import (
+    DEVIATIONS,
+    NotAtThisScale,
+    NotMeasured,
+    Outcome,
+    Test,
+    held_against,
+    measured_rows,
+    one,
+    shown,
+    value_of,
+)
 from lpjepa.recipes.collected import Collected, Entry
-from lpjepa.recipes.values import METRICS, number
+from lpjepa.recipes.values import label_draws, number
 
-Test = Mapping[str, Any]
-ONE_ROW = ("higher", "lower", "row", "from", "through", "of", "to")  # keys that name a row each
 POINTS = ("encoder", "projector")  # columns in points of accuracy
 ROUNDING = 1e-6  # of differences: at a bound the last bits must not decide
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How many of the cases that a test is about are as it says, and the numbers.
-
-    Of two rows of n and m seeds, `distance` is how far their difference lies from its bound, over
-    sqrt(1/n + 1/m): in the measure of a standard deviation over seeds. `excess` is how much larger, in points
-    of accuracy, it is than that of the paper's rows, where these are known.
-    """
-
-    held: int
-    of: int
-    text: str
-    distance: float | None = None
-    excess: float | None = None
-
-    @property
-    def word(self) -> str:
-        return "yes" if self.held == self.of else "in part" if self.held else "no"
-
-
-class NotMeasured(Exception):
-    """A row that the test needs has no results; the message names it."""
-
-
-class NotAtThisScale(Exception):
-    """The recipe has no row at this scale that the test is about."""
-
-
-def rows_of(collected: Collected, test: Test) -> list[Entry]:
-    """The rows that a test is about."""
-    if test["kind"] in OVER_ALL:
-        return collected.where(test.get("rows"))
-    if test["kind"] == "best":
-        return [*collected.where(test["of"]), *collected.where(test["against"])]
-    named = [test[key] for key in ONE_ROW if isinstance(test.get(key), Mapping)]
-    return [row for one in named for row in collected.where({**test.get("rows", {}), **one})[:1]]
-
-
-def waiting_rows(collected: Collected, test: Test) -> list[Entry]:
-    """Those of them without results, so that what was found may change.
-
-    Where changes from other rows are judged, also those other rows, if no seed is there of both.
-    """
-    rows = rows_of(collected, test)
-    waiting = [entry for entry in rows if not entry.results]
-    if test["kind"] == "no_loss":
-        without = [e for e in rows if e.results and collected.change(e, test["column"]) is None]
-        waiting += [other for entry in without if (other := collected.reference(entry)) is not None]
-    return waiting
-
-
-def unmeasured(collected: Collected, test: Test) -> list[str]:
-    """Names of rows with results, but none of what the test looks at: a downstream set was missing."""
-    columns = test["columns"] if "columns" in test else [test["column"]]
-    rows = [entry for entry in rows_of(collected, test) if entry.results]
-    return [f"{collected.name(e)} ({column})" for column in columns for e in rows if e.mean(column) is None]
-
-
-def _value(entry: Entry, column: str) -> float:
-    """The value of a row that has one."""
-    value = entry.mean(column)
-    assert value is not None
-    return value
-
-
-def _of(collected: Collected, entry: Entry, column: str) -> float:
-    """The value of a named row."""
-    value = entry.mean(column)
-    if value is None:
-        raise NotMeasured
-    return value
-
-
-def _one(collected: Collected, condition: Mapping[str, Any]) -> Entry:
-    found = collected.where(condition)
-    if not found:
-        raise NotAtThisScale
-    return found[0]
-
-
-def _known(collected: Collected, condition: Mapping[str, Any] | None, *columns: str) -> list[Entry]:
-    """The rows in which all columns were measured, at least one."""
-    rows = collected.where(condition)
-    if not rows:
-        raise NotAtThisScale
-    found = [entry for entry in rows if all(entry.mean(column) is not None for column in columns)]
-    if not found:
-        raise NotMeasured(" and ".join(columns))
-    return found
-
-
-def _shown(value: float, column: str) -> str:
-    digits = METRICS[column].digits if column in METRICS else 2
-    return f"{value:.{digits}f}"
-
-
 def _pair(collected: Collected, column: str, entries: Sequence[Entry], margin: float, equal: bool) -> Outcome:
     """Whether the first of two rows is above the second by `margin`, or just at it where `equal` will do."""
-    a, b = (_of(collected, entry, column) for entry in entries)
+    a, b = (value_of(entry, column) for entry in entries)
     names = [collected.name(entry) for entry in entries]
-    text = f"{names[0]} {_shown(a, column)} against {names[1]} {_shown(b, column)}"
-    text += f" ({'+' if a >= b else ''}{_shown(a - b, column)}"
+    text = f"{names[0]} {shown(a, column)} against {names[1]} {shown(b, column)}"
+    text += f" ({'+' if a >= b else ''}{shown(a - b, column)}"
     text += f"; the bound is {margin:+g}" if margin else ""
     papers = [_paper(collected, entry, column) for entry in entries]
     excess = None
     if papers[0] is not None and papers[1] is not None:
         theirs = papers[0] - papers[1]
-        text += f"; in the paper {'+' if theirs >= 0 else ''}{_shown(theirs, column)}"
+        text += f"; in the paper {'+' if theirs >= 0 else ''}{shown(theirs, column)}"
         excess = a - b - theirs if column in POINTS else None
     single = sum(1 / len(entry.results) for entry in entries) ** 0.5
     above = a - b - margin
     held = above > ROUNDING or (equal and above >= -ROUNDING)
-    return Outcome(held, 1, f"{text})", abs(above) / single, excess)
+    draws = sum(label_draws(column, entry.results) ** 2 for entry in entries) ** 0.5
+    return Outcome(held, 1, f"{text})", abs(above) / single, excess, abs(above) < DEVIATIONS * draws)
 
 
 def _paper(collected: Collected, entry: Entry, column: str) -> float | None:
@@ -162,46 +76,67 @@ def _paper(collected: Collected, entry: Entry, column: str) -> float | None:
 
 
 def _order(collected: Collected, test: Test) -> Outcome:
-    high, low = _one(collected, test["higher"]), _one(collected, test["lower"])
+    high, low = one(collected, test["higher"]), one(collected, test["lower"])
     margin = test.get("margin", 0.0)
     return _pair(collected, test["column"], (high, low), margin, equal=margin < 0 or test.get("equal", False))
 
 
 def _best(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    tops = []
-    for condition in (test["of"], test["against"]):
-        tops.append(max(_known(collected, condition, column), key=lambda entry: _value(entry, column)))
+    of_each = (measured_rows(collected, test[key], column) for key in ("of", "against"))
+    tops = [max(rows, key=lambda entry: value_of(entry, column)) for rows in of_each]
     return _pair(collected, column, tops, test.get("margin", 0.0), equal=True)
 
 
+def _undominated(collected: Collected, test: Test) -> Outcome:
+    first, second = test["columns"]
+    rows = measured_rows(collected, test["of"], first, second)
+    values = {
+        id(entry): (value_of(entry, first), value_of(entry, second))
+        for entry in [*rows, *held_against(collected, test)]
+        if entry.mean(first) is not None and entry.mean(second) is not None
+    }
+    others = [entry for entry in held_against(collected, test) if id(entry) in values]
+    if not others:
+        raise NotMeasured("rows to be held against")
+    above = lambda a, b: all(x > y for x, y in zip(values[id(a)], values[id(b)]))
+    beaten = [(row, other) for row in rows for other in others if above(other, row)]
+    free = len(rows) - len({id(row) for row, _ in beaten})
+    text = f"{free} of {len(rows)} rows"
+    if beaten:
+        said = [
+            f"{collected.name(entry)} ({', '.join(shown(value_of(entry, c), c) for c in (first, second))})"
+            for entry in beaten[0]
+        ]
+        text += f"; {said[1]} is above {said[0]} in both"
+    return Outcome(free, len(rows), text)
+
+
 def _close(collected: Collected, test: Test) -> Outcome:
-    column, entry, to = test["column"], _one(collected, test["row"]), test["to"]
-    value = _of(collected, entry, column)
-    wanted = _of(collected, _one(collected, to), column) if isinstance(to, Mapping) else float(to)
-    text = f"{collected.name(entry)} {_shown(value, column)} for {_shown(wanted, column)}"
+    column, entry, to = test["column"], one(collected, test["row"]), test["to"]
+    value = value_of(entry, column)
+    wanted = value_of(one(collected, to), column) if isinstance(to, Mapping) else float(to)
+    text = f"{collected.name(entry)} {shown(value, column)} for {shown(wanted, column)}"
     within = abs(value - wanted) <= test["tolerance"] + ROUNDING
     return Outcome(within, 1, f"{text} ± {test['tolerance']:g}")
 
 
 def _at_least(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    value = _of(collected, _one(collected, test["row"]), column)
+    value = value_of(one(collected, test["row"]), column)
     return Outcome(
-        value >= test["value"] - ROUNDING, 1, f"{_shown(value, column)} for {test['value']:g} or more"
+        value >= test["value"] - ROUNDING, 1, f"{shown(value, column)} for {test['value']:g} or more"
     )
 
 
 def _published(collected: Collected, test: Test) -> Outcome:
     below: list[tuple[float, str]] = []
     for column in test["columns"]:
-        for entry in _known(collected, None, column):
+        for entry in measured_rows(collected, None, column):
             paper = number(collected.recipe.published(entry.case, column))
             if paper is not None:
-                value = _value(entry, column)
-                text = (
-                    f"{collected.name(entry)}, {column}: {_shown(value, column)} for {_shown(paper, column)}"
-                )
+                value = value_of(entry, column)
+                text = f"{collected.name(entry)}, {column}: {shown(value, column)} for {shown(paper, column)}"
                 below.append((paper - value, text))
     if not below:
         raise NotMeasured("rows with published values")
@@ -210,52 +145,56 @@ def _published(collected: Collected, test: Test) -> Outcome:
 
 
 def _theory(collected: Collected, test: Test) -> Outcome:
-    column = test["column"]
-    rows = _known(collected, test.get("rows"), column, f"{column}_theory")
-    gap = lambda entry: abs(_value(entry, column) - _value(entry, f"{column}_theory"))
-    worst = max(rows, key=gap)
-    within = sum(gap(entry) <= test["tolerance"] + ROUNDING for entry in rows)
+    column, factor = test["column"], test.get("factor")
+    rows = measured_rows(collected, test.get("rows"), column, f"{column}_theory")
+
+    def off(entry: Entry) -> float:
+        found, wanted = value_of(entry, column), value_of(entry, f"{column}_theory")
+        return max(found / wanted, wanted / found) if factor else abs(found - wanted)
+
+    worst, bound = max(rows, key=off), factor or test["tolerance"]
+    within = sum(off(entry) <= bound + ROUNDING for entry in rows)
+    how = f"at most {factor:g} times off" if factor else f"within {bound:g}"
     text = (
-        f"{within} of {len(rows)} within {test['tolerance']:g}; furthest {collected.name(worst)}: "
-        f"{_shown(_value(worst, column), column)} for {_shown(_value(worst, f'{column}_theory'), column)}"
+        f"{within} of {len(rows)} {how}; furthest {collected.name(worst)}: "
+        f"{shown(value_of(worst, column), column)} for {shown(value_of(worst, f'{column}_theory'), column)}"
     )
     return Outcome(within, len(rows), text)
 
 
 def _above_theory(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    rows = _known(collected, test.get("rows"), column, f"{column}_theory")
-    above = [e for e in rows if _value(e, column) > _value(e, f"{column}_theory") + test["by"]]
+    rows = measured_rows(collected, test.get("rows"), column, f"{column}_theory")
+    above = [e for e in rows if value_of(e, column) > value_of(e, f"{column}_theory") + test["by"]]
     return Outcome(len(above), len(rows), f"{len(above)} of {len(rows)} rows")
 
 
 def _rising(collected: Collected, test: Test) -> Outcome:
     column, along = test["column"], test["along"]
-    rows = sorted(_known(collected, test.get("rows"), column), key=lambda entry: float(entry.case[along]))
+    rows = measured_rows(collected, test.get("rows"), column)
+    rows.sort(key=lambda entry: float(entry.case[along]))
     if len(rows) < 2:
         raise NotMeasured(f"more of the rows than {collected.name(rows[0])}")
-    values = [_value(entry, column) for entry in rows]
+    values = [value_of(entry, column) for entry in rows]
     fixed = "".join(f"{k} = {v:g}, " for k, v in test.get("rows", {}).items() if isinstance(v, float))
     ends = f"{along} {float(rows[0].case[along]):g} to {float(rows[-1].case[along]):g}"
-    text = f"{fixed}{ends}: " + ", ".join(_shown(value, column) for value in values)
+    text = f"{fixed}{ends}: " + ", ".join(shown(value, column) for value in values)
     return Outcome(all(a < b for a, b in itertools.pairwise(values)), 1, text)
 
 
 def _ratio(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    a, b = (_of(collected, _one(collected, test[key]), column) for key in ("of", "to"))
-    text = (
-        f"{_shown(a, column)} against {_shown(b, column)}, ratio {a / b:.3f} for {test['at_most']:g} at most"
-    )
+    a, b = (value_of(one(collected, test[key]), column) for key in ("of", "to"))
+    text = f"{shown(a, column)} against {shown(b, column)}, ratio {a / b:.3f} for {test['at_most']:g} at most"
     return Outcome(a <= test["at_most"] * b, 1, text)
 
 
 def _correlation(collected: Collected, test: Test) -> Outcome:
     first, second = test["columns"]
-    rows = _known(collected, test.get("rows"), first, second)
+    rows = measured_rows(collected, test.get("rows"), first, second)
     if len(rows) < 3:
         raise NotMeasured("three rows at least")
-    found = _pearson([_value(e, first) for e in rows], [_value(e, second) for e in rows])
+    found = _pearson([value_of(e, first) for e in rows], [value_of(e, second) for e in rows])
     return Outcome(found >= test["at_least"], 1, f"correlation {found:.3f} over {len(rows)} trainings")
 
 
@@ -285,17 +224,15 @@ def _no_loss(collected: Collected, test: Test) -> Outcome:
 
 def _steeper(collected: Collected, test: Test) -> Outcome:
     column, rows = test["column"], test.get("rows", {})
-    a, b, c = (
-        _of(collected, _one(collected, {**rows, **test[key]}), column) for key in ("from", "through", "to")
-    )
-    text = f"{_shown(a, column)}, then {_shown(b, column)}, then {_shown(c, column)}"
+    a, b, c = (value_of(one(collected, {**rows, **test[key]}), column) for key in ("from", "through", "to"))
+    text = f"{shown(a, column)}, then {shown(b, column)}, then {shown(c, column)}"
     return Outcome(b - c > a - b, 1, text)
 
 
-OVER_ALL = ("published", "theory", "above_theory", "rising", "correlation", "no_loss")
 TESTS: dict[str, Callable[[Collected, Test], Outcome]] = {
     "order": _order,
     "best": _best,
+    "undominated": _undominated,
     "close": _close,
     "at_least": _at_least,
     "published": _published,

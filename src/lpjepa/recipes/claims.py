@@ -1,8 +1,9 @@
 """The paper's claims, judged on what was measured: a verdict each, with the numbers it rests on.
 
 A claim has a sentence and a list of tests (see `claim_tests`); a row is named by its fields, such as
-{p: 1.0, mu: 0}. It holds when all of its tests do, for all rows that they are about; partly when some do; and
-so far while trainings of these rows wait, also those of further seeds.
+{p: 1.0, mu: 0}. It holds when all of its tests do, for all rows that they are about; partly when some do, but
+for one that says `every: true`, which is about all or nothing; and so far while trainings of these rows wait,
+also those of further seeds.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpjepa.recipes.claim_tests import (
-    TESTS,
+from lpjepa.recipes.claim_rows import (
+    DEVIATIONS,
     NotAtThisScale,
     NotMeasured,
     Outcome,
@@ -20,9 +21,9 @@ from lpjepa.recipes.claim_tests import (
     unmeasured,
     waiting_rows,
 )
+from lpjepa.recipes.claim_tests import TESTS
 from lpjepa.recipes.collected import Collected, Entry
 
-DEVIATIONS = 2.0  # of a difference between two rows, below which other seeds could turn it
 LAG = 5.0  # points by which a difference may exceed the paper's before the lower row counts as a weak one
 UNKNOWN = "not measured"
 
@@ -32,22 +33,24 @@ class Verdict:
     """`word` is holds, partly, does not hold (each may be `so far`), or not measured; `grounds` says why.
 
     Attributes:
+        cases: how many of the things that its tests look at are as it says, and how many there are.
         rows: how many of the rows that it is about have results, and how many there are.
         waits: how many trainings it waits for, one a row.
         lacks: how many measurements of trained rows it waits for.
         seeds: those that rows with results still lack.
-        faint: a difference that it rests on is no larger than other seeds could make it.
+        faint: what could turn a difference that it rests on: other seeds, or other draws of few labels.
         lags: it holds by LAG points more than the paper's rows do, so that the lower row is a weak one.
     """
 
     claim: str
     word: str
     grounds: tuple[str, ...]
+    cases: tuple[int, int] = (0, 0)
     rows: tuple[int, int] = (0, 0)
     waits: int = 0
     lacks: int = 0
     seeds: tuple[int, ...] = ()
-    faint: bool = False
+    faint: tuple[str, ...] = ()
     lags: bool = False
 
     @property
@@ -61,15 +64,15 @@ class Verdict:
         ]
         if not self.known:
             return f"waits for {' and '.join(lacking)}" if lacking else "has no rows at this scale"
-        parts = [f"**{self.word}**"]
+        held, of = self.cases
+        parts = [f"**{self.word}**" + (f" ({held} of {of})" if 0 < held < of else "")]
         if self.waits:
             parts.append(f"{self.rows[0]} of {self.rows[1]} rows")
         if self.lacks:
             parts.append(f"waits for {lacking[-1]}")
         if self.seeds:
             parts.append(_lacking(self.seeds))
-        if self.faint:
-            parts.append("within the spread of seeds")
+        parts += [f"within the spread of {what}" for what in self.faint]
         if self.lags:
             parts.append("against a row that lags")
         return ", ".join(parts)
@@ -92,7 +95,8 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
     compared: list[Entry] = []
     waits: dict[str, None] = {}  # names of rows
     lacks: dict[str, None] = {}  # names of rows, and what of them; or what else a test wants
-    faint = lags = False
+    faint: dict[str, None] = {}
+    lags = False
     for test in tests:
         about = rows_of(collected, test)
         rows |= {collected.name(entry): entry for entry in about}
@@ -112,8 +116,10 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
         outcomes.append(outcome)
         column = test.get("column", "")
         text = f"{column} {outcome.text}" if column and len(columns) > 1 else outcome.text
-        if outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(column, 0.0):
-            text, faint = f"{text}, within the spread of seeds", True
+        near = outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(column, 0.0)
+        for what in ["seeds"] * near + ["label draws"] * outcome.drawn:
+            text += f", within the spread of {what}"
+            faint[what] = None
         lags |= bool(outcome.held) and outcome.excess is not None and outcome.excess > LAG
         grounds.append(f"{outcome.word}: {text}" if len(tests) > 1 else text)
     seeds = _seeds_to_come(collected, [*rows.values(), *compared]) if outcomes else ()
@@ -125,18 +131,16 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
         grounds.append("has no rows at this scale")
     if seeds:
         grounds.append(_lacking(seeds))
-    word = UNKNOWN
+    word, held, of = UNKNOWN, sum(one.held for one in outcomes), sum(one.of for one in outcomes)
     if outcomes:
-        word = {"yes": "holds", "in part": "partly", "no": "does not hold"}[_together(outcomes)]
+        some = "does not hold" if claim.get("every") else "partly"
+        word = "holds" if held == of else some if held else "does not hold"
         word += " so far" if waits or lacks or seeds else ""
     count = (sum(bool(entry.results) for entry in rows.values()), len(rows))
     return Verdict(
-        claim["claim"], word, tuple(grounds), count, len(waits), len(lacks), seeds, faint=faint, lags=lags
-    )
-
-
-def _together(outcomes: Sequence[Outcome]) -> str:
-    return Outcome(sum(o.held for o in outcomes), sum(o.of for o in outcomes), "").word
+        claim["claim"], word, tuple(grounds), (held, of), count, len(waits), len(lacks), seeds,
+        tuple(faint), lags,
+    )  # fmt: skip
 
 
 def _seeds_to_come(collected: Collected, rows: Sequence[Entry]) -> tuple[int, ...]:

@@ -84,8 +84,29 @@ def _same_gap(collected: Sequence[Collected]) -> str:
         same = sum(gap * paper > 0 for gap, paper in both)
         text += f"The paper's rows, after 1000 epochs, differ by {low:+.3f} to {high:+.3f}; "
         text += f"ours have the sign of theirs in {same} of {len(both)}."
+    if trend := _by_exponent(collected):
+        text = f"{text.strip()} {trend}"
     header = ["row", "epochs", "target", "ℓ0", "gap", "paper's ℓ0 (1000 epochs)", "paper's gap"]
     return f"{text.strip()}\n\n" + _table(header, lines)
+
+
+def _by_exponent(collected: Sequence[Collected]) -> str:
+    """How the gap at mu = 0 depends on p, where one length has three of them; and on the length at p = 1."""
+    parts = []
+    at: dict[int, dict[float, float]] = {}
+    for of_recipe in collected:
+        for entry in _targeted(of_recipe):
+            if entry.case["mu"] == 0 and entry.case["method"] == "rgn":
+                gap = _mean(entry, "l0") - _mean(entry, "l0_theory")
+                at.setdefault(_epochs(entry), {}).setdefault(float(entry.case["p"]), gap)
+    for epochs, gaps in sorted(at.items()):
+        if len(gaps) >= 3:
+            listed = ", ".join(f"{gaps[p]:+.3f} at p = {p:g}" for p in sorted(gaps))
+            parts.append(f"At μ = 0 it depends on p ({listed}; {epochs} epochs), as the paper's rows do.")
+    if len(lengths := [epochs for epochs in sorted(at) if 1.0 in at[epochs]]) >= 2:
+        listed = ", ".join(f"{at[epochs][1.0]:+.3f} after {epochs} epochs" for epochs in lengths)
+        parts.append(f"And it grows with the length of the training (μ = 0, p = 1: {listed}).")
+    return " ".join(parts)
 
 
 def _opening(collected: Sequence[Collected]) -> str:
@@ -147,15 +168,20 @@ def _closing(searches: Sequence[Collected]) -> str:
 
     By frozen probes: an online one has not seen a share that is set when the training is over.
     """
-    lines, good = [], []
+    lines, good, waiting = [], [], []
+    seen: set[frozenset[str]] = set()  # one search may begin with what another has shown
     searches = [collected for collected in searches if collected.rows and collected.results()]
     for collected in searches:
         for group in dict.fromkeys(entry.case.group for entry in collected.entries):
             entries = collected.where({"group": group})
             trained = [entry for entry in entries if entry.results]
             if not trained:
-                lines.append([group, "", f"0 of {len(entries)}", "", "", "", "waits"])
+                waiting.append(group)
                 continue
+            identities = frozenset(result["identity"] for entry in trained for result in entry.results)
+            if any(identities <= shown for shown in seen):
+                continue
+            seen.add(identities)
             gap = max(abs(_mean(entry, "l0") - _mean(entry, "l0_theory")) for entry in trained)
             changes = [_worst(collected, trained, f"{column}_frozen") for column in ("encoder", "projector")]
             word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
@@ -176,7 +202,8 @@ def _closing(searches: Sequence[Collected]) -> str:
         + ". Changes are the worst over μ, from the plain loss at the same μ and seed, by frozen probes."
     )
     header = ["setting", "epochs", "μ trained", "largest gap", "encoder", "projector"]
-    return f"{text}\n\n" + _table([*header, f"closes it ({CLOSED:g})"], lines)
+    text = f"{text}\n\n" + _table([*header, f"closes it ({CLOSED:g})"], lines)
+    return text + (f"\n\nNot trained yet: {'; '.join(dict.fromkeys(waiting))}." if waiting else "")
 
 
 def _verdict(gap: float, changes: Sequence[float | None], plain: bool) -> str:

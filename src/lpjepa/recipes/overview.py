@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lpjepa.recipes.catalog import Recipe
 from lpjepa.recipes.chapters import CHAPTERS
 from lpjepa.recipes.claims import LAG, Verdict, verdicts
 from lpjepa.recipes.collected import Collected
+from lpjepa.recipes.setting import stands_in
 from lpjepa.recipes.values import measured
 from lpjepa.recipes.wording import typeset
 
@@ -15,35 +17,55 @@ ENOUGH = 3  # rows with several seeds, before their spread is pooled
 Shown = Mapping[str, Sequence[Collected]]
 
 
-def overview(shown: Shown, spread: Mapping[str, float], elsewhere: int) -> str:
-    """The verdicts of the sections, counted with those of `elsewhere` claims of recipes without a section."""
+def overview(shown: Shown, spread: Mapping[str, float], waiting: Sequence[Recipe]) -> str:
+    """The verdicts of the sections, the paper's claims before ours; claims of `waiting` recipes have none."""
+    if not any(collected.recipe.claims for found in shown.values() for collected in found):
+        return "No training has been run yet."
+    parts, lags = [], False
+    for papers, heading in (
+        (True, "**The paper's claims**"),
+        (False, "**Claims of our own studies**, which the paper does not make"),
+    ):
+        elsewhere = sum(len(recipe.claims) for recipe in waiting if bool(recipe.label) == papers)
+        text, table, lagging = _verdicts_of(shown, spread, papers, elsewhere)
+        parts += [f"{heading}. {text}", table]
+        lags |= lagging
+    parts.append(_about_seeds(spread))
+    if lags:
+        parts.append(
+            f"*Against a row that lags* stands where a claim holds by over {LAG:g} points more than for the "
+            "paper's rows: the row that it is held against trains worse here, so that it shows little."
+        )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _verdicts_of(
+    shown: Shown, spread: Mapping[str, float], papers: bool, elsewhere: int
+) -> tuple[str, str, bool]:
+    """Counts, a table, and whether a row lags: of recipes of the paper's tables and figures, or of ours."""
     rows: list[str] = []
     judged: list[Verdict] = []
+    lags = False
     for chapter in CHAPTERS:
         for place, collected in (pair for name in chapter.recipes for pair in enumerate(shown.get(name, ()))):
-            where = f"[{collected.recipe.name}](#{anchor(collected.recipe.title)}), {_length(collected)}"
+            if bool(collected.recipe.label) != papers:
+                continue
+            where = f"[{collected.recipe.name}](#{anchor(collected.recipe.title)}), {_on(collected)}"
             for verdict in verdicts(collected, spread):
                 if not place:  # of several lengths the first counts
                     judged.append(verdict)
+                lags |= verdict.lags
                 rows.append(f"| {typeset(verdict.claim)} | {where} | {verdict.summary()} |")
-    if not rows:
-        return "No training has been run yet."
-    waiting = elsewhere + sum(not verdict.known for verdict in judged)
+    unknown = elsewhere + sum(not verdict.known for verdict in judged)
     counts = [
         _count(judged, "holds", "hold"),
         _count(judged, "partly", "hold partly"),
         _count(judged, "does not hold", "do not hold"),
     ]
-    text = f"Of {len(judged) + elsewhere} claims {', '.join(counts)}, and {waiting} cannot be judged yet"
+    text = f"Of these {len(judged) + elsewhere}, {', '.join(counts)}, and {unknown} cannot be judged yet"
     text += f" ({elsewhere} of these are about recipes listed at the end)." if elsewhere else "."
-    parts = [text, "\n".join(["| claim | judged on | verdict |", "| --- | --- | --- |", *rows])]
-    parts.append(_about_seeds(spread))
-    if any(verdict.lags for verdict in judged):
-        parts.append(
-            f"*Against a row that lags* stands where a claim holds by over {LAG:g} points more than for the "
-            "paper's rows: the row that it is held against trains worse here, so that it shows little."
-        )
-    return "\n\n".join(parts)
+    table = "\n".join(["| claim | judged on | verdict |", "| --- | --- | --- |", *rows]) if rows else ""
+    return text, table, lags
 
 
 def _count(judged: Sequence[Verdict], word: str, verb: str) -> str:
@@ -54,10 +76,12 @@ def _count(judged: Sequence[Verdict], word: str, verb: str) -> str:
     return f"{len(found)} {verb}{note}"
 
 
-def _length(collected: Collected) -> str:
+def _on(collected: Collected) -> str:
+    """Length and scale, and the images where they are others than the paper's."""
     epochs = " and ".join(map(str, collected.trained_epochs()))
     scale = "" if collected.scale == "small" else f" ({collected.scale} scale)"
-    return f"{epochs} epochs{scale}"
+    other = stands_in(collected)
+    return f"on {other}, {epochs} epochs{scale}" if other else f"{epochs} epochs{scale}"
 
 
 def anchor(title: str) -> str:
@@ -69,7 +93,7 @@ def anchor(title: str) -> str:
 def seed_spread(tables: Sequence[Collected]) -> dict[str, float]:
     """Standard deviation over seeds by column, pooled over rows of a table that have several."""
     found = {}
-    for column in ("encoder", "projector"):
+    for column in ("encoder", "projector", "encoder_frozen", "projector_frozen"):
         deviations = [
             value[1]
             for collected in tables[:1]
@@ -87,9 +111,13 @@ def _about_seeds(spread: Mapping[str, float]) -> str:
             "Most rows are single trainings. How far seeds of one row differ is said here once three rows of "
             "the CIFAR-100 table have two: differences of a few tenths of a point are no evidence."
         )
-    shown = " and ".join(f"{column} {value:.2f}" for column, value in spread.items())
+    named = {column: column.replace("_frozen", ", frozen probe") for column in spread}
+    shown = ", ".join(f"{value:.2f} ({named[column]})" for column, value in spread.items())
     return (
-        f"Seeds of one row of the CIFAR-100 table differ by a standard deviation of {shown} points (pooled "
-        "over its rows). A verdict is *within the spread of seeds* when a difference that it rests on lies "
-        "closer to its bound than two standard deviations of such a difference: other seeds could turn it."
+        "Seeds of one row of the CIFAR-100 table differ by a standard deviation, pooled over its rows, of "
+        f"{shown} points. A verdict is *within the spread of seeds* when the difference of two rows' "
+        "accuracies lies closer to its bound than two standard deviations of such a difference, so that "
+        "other seeds could turn it, and *within the spread of label draws* when the few labels of a transfer "
+        "probe, drawn three times, could. Of other numbers (sparsity, nHSIC, changes from a row of the same "
+        "seed) no spread is known."
     )

@@ -55,7 +55,7 @@ def write_docs(places_of: dict[str, Places], folder: Path) -> Path:
             shown[recipe.name] = chosen
     spread = seed_spread(shown.get("cifar100", []))
     waiting = [recipe for recipe in catalog().values() if recipe.name not in shown]
-    claims = overview(shown, spread, elsewhere=sum(len(recipe.claims) for recipe in waiting))
+    claims = overview(shown, spread, waiting)
     parts = [INTRODUCTION, _contents(shown), "## Claims", claims]
     for chapter in CHAPTERS:
         names = [name for name in chapter.recipes if name in shown]

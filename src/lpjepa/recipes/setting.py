@@ -22,27 +22,69 @@ ENCODERS = {
 }
 
 
+METHODS = {
+    "rectified_lpjepa": "Rectified LpJEPA",
+    "lpjepa": "LpJEPA",
+    "lejepa": "LeJEPA",
+    "vicreg": "VICReg",
+    "nvicreg": "NVICReg",
+    "simclr": "SimCLR",
+    "ncl": "NCL",
+}
+Configs = Sequence[Mapping[str, Any]]
+
+
 def setting(collected: Collected) -> str:
-    """Data, encoder and epochs of ours and, where the paper has such numbers, of its scale."""
-    results = collected.results()
-    if not results:
+    """Data, encoder, epochs and rates of ours and, where the paper has such numbers, of its scale."""
+    ours = [result["config"] for result in collected.results()]
+    if not ours:
         return ""
-    ours = _described([result["config"] for result in results])
-    text = f"**Ours:** {ours}, {seeds(collected)}."
+    text = f"**Ours:** {_described(ours)}, {_rates(ours)}, {seeds(collected)}."
     recipe = collected.recipe
     if recipe.beside != "paper" or not (recipe.label or any(entry.case.paper for entry in collected.entries)):
         return text
-    theirs = _described(
-        to_dict(config_of(case, "paper", 5, recipe.epochs_at("paper"))) for case in recipe.cases("paper")
-    )
-    if theirs == ours:
-        return f"{text} **The paper's scale:** the same."
-    return f"{text} **The paper's scale:** {theirs}; accuracies are not comparable, only orders are."
+    theirs = _published(collected)
+    if _described(theirs) == _described(ours):
+        text += " **The paper's scale:** the same"
+        text += "." if _rates(theirs) == _rates(ours) else f", {_rates(theirs)}."
+    else:
+        text += f" **The paper's scale:** {_described(theirs)}, {_rates(theirs)}; accuracies are not "
+        text += "comparable, only orders are."
+    probes = [sorted({config["optim"]["probe_lr"] for config in configs}) for configs in (ours, theirs)]
+    if any(name.startswith(("encoder", "projector")) for name in recipe.columns) and probes[0] != probes[1]:
+        shown = [" and ".join(f"{rate:g}" for rate in rates) for rates in probes]
+        text += f" Online probes learn at {shown[0]}, at the paper's scale at {shown[1]}."
+    return text
+
+
+def stands_in(collected: Collected) -> str:
+    """The images that ours were trained on, where they stand in for others of the paper's; else nothing."""
+    if collected.recipe.beside != "paper" or not collected.results():
+        return ""
+    ours = _sources([result["config"] for result in collected.results()])
+    return "" if ours == _sources(_published(collected)) else ours
+
+
+def _published(collected: Collected) -> Configs:
+    """The trainings of the recipe at the paper's scale."""
+    recipe = collected.recipe
+    length = recipe.epochs_at("paper")
+    return [to_dict(config_of(case, "paper", 5, length)) for case in recipe.cases("paper")]
+
+
+def _rates(configs: Configs) -> str:
+    """`rate 0.03`, or the methods of each: `rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA and VICReg)`."""
+    of: dict[float, set[str]] = {}
+    for config in configs:
+        of.setdefault(config["optim"]["lr"], set()).add(METHODS[config["loss"]["method"]])
+    if len(of) == 1:
+        return f"rate {next(iter(of)):g}"
+    return "rates " + ", ".join(f"{rate:g} ({_every(of[rate])})" for rate in sorted(of))
 
 
 def described(collected: Collected) -> str:
     """Data, encoder and epochs of what has been trained, such as `CIFAR-100, ResNet-18, 100 epochs`."""
-    return _described(result["config"] for result in collected.results()).rsplit(", ", 1)[0]
+    return _described([result["config"] for result in collected.results()]).rsplit(", ", 1)[0]
 
 
 def length(collected: Collected) -> str:
@@ -131,15 +173,17 @@ def _devices(hardware: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _described(configs: Iterable[Mapping[str, Any]]) -> str:
+def _sources(configs: Configs) -> str:
+    return _every(SOURCES.get(c["data"]["source"], c["data"]["source"]) for c in configs)
+
+
+def _described(configs: Configs) -> str:
     """Such as `CIFAR-100, ResNet-18, 100 epochs, batch 256`; several values of one kind are joined."""
-    kept = list(configs)
-    sources = _every(SOURCES.get(c["data"]["source"], c["data"]["source"]) for c in kept)
-    encoders = _every(ENCODERS.get(c["model"]["encoder"], c["model"]["encoder"]) for c in kept)
-    lengths = sorted({c["train"]["epochs"] for c in kept})
-    batches = sorted({c["train"]["batch_size"] for c in kept})
+    encoders = _every(ENCODERS.get(c["model"]["encoder"], c["model"]["encoder"]) for c in configs)
+    lengths = sorted({c["train"]["epochs"] for c in configs})
+    batches = sorted({c["train"]["batch_size"] for c in configs})
     batch = str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
-    return f"{sources}, {encoders}, {' and '.join(map(str, lengths))} epochs, batch {batch}"
+    return f"{_sources(configs)}, {encoders}, {' and '.join(map(str, lengths))} epochs, batch {batch}"
 
 
 def _every(words: Iterable[str]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from lpjepa._names import suggestion
 from lpjepa.recipes.cases import SCALES, config_of
 from lpjepa.recipes.catalog import Recipe
-from lpjepa.recipes.claim_tests import ONE_ROW, TESTS
+from lpjepa.recipes.claim_rows import ONE_ROW
+from lpjepa.recipes.claim_tests import TESTS
 from lpjepa.recipes.collected import matches
 from lpjepa.recipes.pieces import PIECES
 from lpjepa.recipes.values import METRICS, metric

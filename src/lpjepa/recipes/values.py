@@ -14,7 +14,7 @@ from typing import Any
 
 from lpjepa.evaluation import mean_std
 from lpjepa.metrics import relative_mad
-from lpjepa.recipes.cases import Case, scale_of
+from lpjepa.recipes.cases import Case, averaged
 from lpjepa.recipes.store import Result
 
 
@@ -86,6 +86,11 @@ def _posthoc_sparsity(result: Result) -> float | None:
     return None if found is None else 1 - found
 
 
+def _posthoc_cost(result: Result) -> float | None:
+    top1 = [_dig(result["pieces"], ("posthoc", "projector", when, "top1")) for when in ("before", "after")]
+    return None if None in top1 else 100 * (top1[0] - top1[1])
+
+
 def _deviation(name: str) -> Callable[[Result], float | None]:
     def read(result: Result) -> float | None:
         measured = [
@@ -141,6 +146,17 @@ METRICS: dict[str, Metric] = {
         2,
         1,
     ),
+    "posthoc_before": Metric(
+        "Projector Acc1 before ReLU",
+        "Projector Acc1",
+        _piece("posthoc", "projector", "before", "top1", factor=100),
+        2,
+        1,
+    ),
+    "posthoc_encoder": Metric(
+        "Encoder Acc1", "Encoder Acc1", _piece("posthoc", "encoder", "after", "top1", factor=100), 2, 1
+    ),
+    "posthoc_cost": Metric("points lost by ReLU", "points lost by ReLU", _posthoc_cost, 2, -1),
     "posthoc_sparsity_l0": Metric("1 − ℓ0 after ReLU", r"$1-\ell_0$", _posthoc_sparsity, 4),
     "minutes": Metric(
         "Training time (min) ↓",
@@ -172,6 +188,8 @@ AXIS = {
     "encoder": "encoder accuracy (%)",
     "projector": "projector accuracy (%)",
     "posthoc_projector": "projector accuracy after ReLU (%)",
+    "posthoc_before": "projector accuracy before ReLU (%)",
+    "posthoc_encoder": "encoder accuracy (%)",
     "nhsic": "nHSIC (lower is more independent)",
     "nhsic_shuffled": "of the same features, each shuffled",
 }
@@ -221,11 +239,25 @@ def _transfer(result: Result, source: str, kind: str, fraction: str) -> float | 
     path = (f"probe {float(fraction):g}", kind, "top1", "mean")
     if source != "avg.":
         return _times(_dig(found, (source, *path)), 100.0)
-    wanted = scale_of(result["scale"])["transfer"]
-    values = [_dig(found, (name, *path)) for name in wanted]
+    values = [_dig(found, (name, *path)) for name in averaged(result["scale"])]
     known = [value for value in values if value is not None]
     # A mean over other sets than the others' is no row of the table.
     return 100 * sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def label_draws(column: str, results: Sequence[Result]) -> float:
+    """The standard error of a transfer accuracy over draws of its labels; 0 of all labels, and of others."""
+    if not column.startswith("transfer/") or not results:
+        return 0.0
+    _, source, kind, fraction = column.split("/")
+    path = (f"probe {float(fraction):g}", kind, "top1", "values")
+    errors = []
+    for result in results:
+        for name in averaged(result["scale"]) if source == "avg." else [source]:
+            draws = _dig(result["pieces"].get("transfer", {}), (name, *path)) or ()
+            deviation = mean_std(draws)[1] if draws else None
+            errors.append(0.0 if deviation is None else deviation / len(draws) ** 0.5)
+    return 100 * sum(error**2 for error in errors) ** 0.5 / len(errors)
 
 
 def _sparsity(result: Result, source: str, name: str) -> float | None:
