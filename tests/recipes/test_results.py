@@ -119,6 +119,17 @@ def test_the_settings_of_both_are_stated(tmp_path: Path) -> None:
     )
 
 
+def test_a_rate_is_named_after_what_has_no_other(tmp_path: Path) -> None:
+    store = Store(tmp_path, "small")
+    for job in plan(select(["controllable-sparsity", "learning-rates"]), "small"):
+        _put(store, job.config)
+    text = lambda name: setting(collect(catalog()[name], "small", store))
+    assert "rates 0.0005 (ConvNeXt-Pico and ViT-S), 0.03 (ResNet-18), seed 5." in text(
+        "controllable-sparsity"
+    )
+    assert "rates 0.03 and 0.3, seed 6." in text("learning-rates"), "every method and encoder has both"
+
+
 @pytest.mark.parametrize(
     ("l0", "epoch"),
     [([0.48, 0.52, 0.53], 10), ([0.52, 0.505, 0.53], 15), ([0.52, 0.53, 0.505], None), ([0.52, 0.6, 0.7], 5)],
@@ -316,7 +327,7 @@ def test_what_has_not_been_trained_is_named(tmp_path: Path) -> None:
         if case["p"] == 1.0 or (case["p"], case["mu"]) == (2.0, 0):
             _put(store, config_of(case, "small", 5, recipe.epochs_at("small")))
     found = untrained(collect(recipe, "small", store))
-    assert found == "**Not trained yet:** p = 0.5. **In part:** p = 2.0 (1 of 9)."
+    assert found == "**Not trained yet:** p = 0.5. **In part:** p = 2.0 (1 of 5)."
 
 
 @pytest.mark.parametrize(

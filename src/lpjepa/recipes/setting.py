@@ -19,9 +19,8 @@ ENCODERS = {
     "resnet50": "ResNet-50",
     "vit_small": "ViT-S",
     "convnext_small": "ConvNeXt-S",
+    "convnext_pico": "ConvNeXt-Pico",
 }
-
-
 METHODS = {
     "rectified_lpjepa": "Rectified LpJEPA",
     "lpjepa": "LpJEPA",
@@ -73,13 +72,19 @@ def _published(collected: Collected) -> Configs:
 
 
 def _rates(configs: Configs) -> str:
-    """`rate 0.03`, or the methods of each: `rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA and VICReg)`."""
-    of: dict[float, set[str]] = {}
-    for config in configs:
-        of.setdefault(config["optim"]["lr"], set()).add(METHODS[config["loss"]["method"]])
-    if len(of) == 1:
-        return f"rate {next(iter(of)):g}"
-    return "rates " + ", ".join(f"{rate:g} ({_every(of[rate])})" for rate in sorted(of))
+    """`rate 0.03`, or what has each: `rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA and VICReg)`.
+
+    By the encoders where one method has several; without names where one encoder has, too.
+    """
+    rates = sorted({config["optim"]["lr"] for config in configs})
+    if len(rates) == 1:
+        return f"rate {rates[0]:g}"
+    for names in ([METHODS[c["loss"]["method"]] for c in configs], [_encoder(c) for c in configs]):
+        pairs = {(name, config["optim"]["lr"]) for name, config in zip(names, configs)}
+        if len(pairs) == len(set(names)):
+            of = {rate: _every(name for name, own in pairs if own == rate) for rate in rates}
+            return "rates " + ", ".join(f"{rate:g} ({of[rate]})" for rate in rates)
+    return "rates " + _every(f"{rate:g}" for rate in rates)
 
 
 def described(collected: Collected) -> str:
@@ -179,11 +184,15 @@ def _sources(configs: Configs) -> str:
 
 def _described(configs: Configs) -> str:
     """Such as `CIFAR-100, ResNet-18, 100 epochs, batch 256`; several values of one kind are joined."""
-    encoders = _every(ENCODERS.get(c["model"]["encoder"], c["model"]["encoder"]) for c in configs)
+    encoders = _every(map(_encoder, configs))
     lengths = sorted({c["train"]["epochs"] for c in configs})
     batches = sorted({c["train"]["batch_size"] for c in configs})
     batch = str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
     return f"{_sources(configs)}, {encoders}, {' and '.join(map(str, lengths))} epochs, batch {batch}"
+
+
+def _encoder(config: Mapping[str, Any]) -> str:
+    return ENCODERS.get(config["model"]["encoder"], config["model"]["encoder"])
 
 
 def _every(words: Iterable[str]) -> str:
