@@ -237,6 +237,27 @@ def test_a_difference_within_the_spread_of_label_draws_is_called_so() -> None:
         assert (verdict.word, verdict.faint) == ("holds", faint)
 
 
+def test_seeds_of_transfer_are_taken_to_differ_as_frozen_probes_do() -> None:
+    """Rows 0.5 points apart: other seeds could turn it if one varies by more than 0.5/(2 sqrt(2)) = 0.177."""
+    column = "transfer/avg./encoder/1"
+    test = {"kind": "best", "column": column, "of": {"mu": 0}, "against": {"mu": -1}}
+    recipe = Recipe(
+        "x", "table", "x", 0, columns=("transfer/*/encoder/1",), claims=({"claim": "c.", "tests": [test]},)
+    )
+    entries = []
+    for mu, top in ((0, 0.505), (-1, 0.5)):
+        sets = {
+            name: {"probe 1": {"encoder": {"top1": {"mean": top, "values": [top]}}}}
+            for name in ("DTD", "cifar10", "flowers", "pets")
+        }
+        result = {"final": {}, "pieces": {"transfer": sets}, "scale": "small", "seed": 5}
+        entries.append(Entry(expand({"mu": mu}, "cifar100", "small")[0], (result,)))
+    collected = Collected(recipe, "small", tuple(entries), 2)
+    for deviation, faint in ((0.17, ()), (0.18, ("seeds",))):
+        (verdict,) = verdicts(collected, {"encoder_frozen": deviation, "projector_frozen": 9.0})
+        assert (verdict.word, verdict.faint) == ("holds", faint)
+
+
 def test_rows_of_one_label_are_told_apart() -> None:
     """Two dimensions, two numbers of slices, two groups: every name is another, and says what differs."""
     results = ({"final": {"encoder_accuracy": 0.5}, "pieces": {}, "scale": "small", "seed": 5},)

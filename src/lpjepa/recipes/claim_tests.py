@@ -43,14 +43,23 @@ POINTS = ("encoder", "projector")  # columns in points of accuracy
 ROUNDING = 1e-6  # of differences: at a bound the last bits must not decide
 
 
-def _pair(collected: Collected, column: str, entries: Sequence[Entry], margin: float, equal: bool) -> Outcome:
-    """Whether the first of two rows is above the second by `margin`, or just at it where `equal` will do."""
+def _pair(
+    collected: Collected,
+    column: str,
+    entries: Sequence[Entry],
+    papers: Sequence[float | None],
+    margin: float,
+    equal: bool,
+) -> Outcome:
+    """Whether the first of two rows is above the second by `margin`, or just at it where `equal` will do.
+
+    `papers` are the values that the paper has in their place.
+    """
     a, b = (value_of(entry, column) for entry in entries)
     names = [collected.name(entry) for entry in entries]
     text = f"{names[0]} {shown(a, column)} against {names[1]} {shown(b, column)}"
     text += f" ({'+' if a >= b else ''}{shown(a - b, column)}"
     text += f"; the bound is {margin:+g}" if margin else ""
-    papers = [_paper(collected, entry, column) for entry in entries]
     excess = None
     if papers[0] is not None and papers[1] is not None:
         theirs = papers[0] - papers[1]
@@ -77,15 +86,20 @@ def _paper(collected: Collected, entry: Entry, column: str) -> float | None:
 
 def _order(collected: Collected, test: Test) -> Outcome:
     high, low = one(collected, test["higher"]), one(collected, test["lower"])
-    margin = test.get("margin", 0.0)
-    return _pair(collected, test["column"], (high, low), margin, equal=margin < 0 or test.get("equal", False))
+    column, margin = test["column"], test.get("margin", 0.0)
+    papers = [_paper(collected, entry, column) for entry in (high, low)]
+    return _pair(collected, column, (high, low), papers, margin, equal=margin < 0 or test.get("equal", False))
 
 
 def _best(collected: Collected, test: Test) -> Outcome:
     column = test["column"]
-    of_each = (measured_rows(collected, test[key], column) for key in ("of", "against"))
+    sides = ("of", "against")
+    of_each = (measured_rows(collected, test[key], column) for key in sides)
     tops = [max(rows, key=lambda entry: value_of(entry, column)) for rows in of_each]
-    return _pair(collected, column, tops, test.get("margin", 0.0), equal=True)
+    # The paper's best rows, which may be others than ours.
+    known = ((_paper(collected, entry, column) for entry in collected.where(test[key])) for key in sides)
+    papers = [max((value for value in values if value is not None), default=None) for values in known]
+    return _pair(collected, column, tops, papers, test.get("margin", 0.0), equal=True)
 
 
 def _undominated(collected: Collected, test: Test) -> Outcome:
@@ -122,11 +136,10 @@ def _close(collected: Collected, test: Test) -> Outcome:
 
 
 def _at_least(collected: Collected, test: Test) -> Outcome:
-    column = test["column"]
-    value = value_of(one(collected, test["row"]), column)
-    return Outcome(
-        value >= test["value"] - ROUNDING, 1, f"{shown(value, column)} for {test['value']:g} or more"
-    )
+    column, entry = test["column"], one(collected, test["row"])
+    value = value_of(entry, column)
+    text = f"{collected.name(entry)} {shown(value, column)} for {test['value']:g} or more"
+    return Outcome(value >= test["value"] - ROUNDING, 1, text)
 
 
 def _published(collected: Collected, test: Test) -> Outcome:

@@ -40,6 +40,7 @@ class Verdict:
         seeds: those that rows with results still lack.
         faint: what could turn a difference that it rests on: other seeds, or other draws of few labels.
         lags: it holds by LAG points more than the paper's rows do, so that the lower row is a weak one.
+        behind: it fails by LAG points more than it would for the paper's rows.
     """
 
     claim: str
@@ -52,6 +53,7 @@ class Verdict:
     seeds: tuple[int, ...] = ()
     faint: tuple[str, ...] = ()
     lags: bool = False
+    behind: bool = False
 
     @property
     def known(self) -> bool:
@@ -75,6 +77,8 @@ class Verdict:
         parts += [f"within the spread of {what}" for what in self.faint]
         if self.lags:
             parts.append("against a row that lags")
+        if self.behind:
+            parts.append("further off than the paper's rows")
         return ", ".join(parts)
 
 
@@ -96,7 +100,7 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
     waits: dict[str, None] = {}  # names of rows
     lacks: dict[str, None] = {}  # names of rows, and what of them; or what else a test wants
     faint: dict[str, None] = {}
-    lags = False
+    lags = behind = False
     for test in tests:
         about = rows_of(collected, test)
         rows |= {collected.name(entry): entry for entry in about}
@@ -116,11 +120,13 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
         outcomes.append(outcome)
         column = test.get("column", "")
         text = f"{column} {outcome.text}" if column and len(columns) > 1 else outcome.text
-        near = outcome.distance is not None and outcome.distance < DEVIATIONS * spread.get(column, 0.0)
+        deviation = _deviation(column, spread)
+        near = outcome.distance is not None and outcome.distance < DEVIATIONS * deviation
         for what in ["seeds"] * near + ["label draws"] * outcome.drawn:
             text += f", within the spread of {what}"
             faint[what] = None
         lags |= bool(outcome.held) and outcome.excess is not None and outcome.excess > LAG
+        behind |= not outcome.held and outcome.excess is not None and outcome.excess < -LAG
         grounds.append(f"{outcome.word}: {text}" if len(tests) > 1 else text)
     seeds = _seeds_to_come(collected, [*rows.values(), *compared]) if outcomes else ()
     if waits:
@@ -139,8 +145,15 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
     count = (sum(bool(entry.results) for entry in rows.values()), len(rows))
     return Verdict(
         claim["claim"], word, tuple(grounds), (held, of), count, len(waits), len(lacks), seeds,
-        tuple(faint), lags,
+        tuple(faint), lags, behind,
     )  # fmt: skip
+
+
+def _deviation(column: str, spread: Mapping[str, float]) -> float:
+    """Over seeds; that of transfer is not known, and taken to be no less than on the images trained on."""
+    if column.startswith("transfer/"):
+        column = f"{column.split('/')[2]}_frozen"
+    return spread.get(column, 0.0)
 
 
 def _seeds_to_come(collected: Collected, rows: Sequence[Entry]) -> tuple[int, ...]:

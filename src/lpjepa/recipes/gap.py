@@ -22,19 +22,22 @@ SEARCHES = (
     "dense-first",
     "exact-sparsity-long",
 )
+# Recipes with rows of the plain loss, of several lengths, and what else such a row may say of itself.
+PLAIN = ("controllable-sparsity", "cifar100-mark", "cifar100", "exact-sparsity-preset", "exact-sparsity-long")
+NO_MATTER = {"base", "method", "p", "mu", "sigma", "train.epochs", "optim.probe_lr"}
 WAITS = "Waits for trainings of {}."
 
 
 def l0_answers(found: Mapping[str, Collected]) -> str:
     """The three answers as Markdown, from the recipes by name."""
-    same = [found[name] for name in ("cifar100-mark", "cifar100", "cifar100-long") if name in found]
-    over = [found[name] for name in ("cifar100", "l0-gap", "cifar100-long") if name in found]
+    of = lambda names: [found[name] for name in names if name in found]
     parts = [
-        "**Is there the paper's gap?** " + _same_gap(same),
-        "**When in training does it open?** " + _opening(over),
-        "**What closes it?** " + _closing([found[name] for name in SEARCHES if name in found]),
+        "**Is there the paper's gap?** " + _same_gap(of(("cifar100-mark", "cifar100", "cifar100-long"))),
+        _by_length(of(PLAIN)),
+        "**When in training does it open?** " + _opening(of(("cifar100", "l0-gap", "cifar100-long"))),
+        "**What closes it?** " + _closing(of(SEARCHES)),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _same_gap(collected: Sequence[Collected]) -> str:
@@ -91,7 +94,7 @@ def _same_gap(collected: Sequence[Collected]) -> str:
 
 
 def _by_exponent(collected: Sequence[Collected]) -> str:
-    """How the gap at mu = 0 depends on p, where one length has three of them; and on the length at p = 1."""
+    """How the gap at mu = 0 depends on p, where one length has three of them."""
     parts = []
     at: dict[int, dict[float, float]] = {}
     for of_recipe in collected:
@@ -103,10 +106,28 @@ def _by_exponent(collected: Sequence[Collected]) -> str:
         if len(gaps) >= 3:
             listed = ", ".join(f"{gaps[p]:+.3f} at p = {p:g}" for p in sorted(gaps))
             parts.append(f"At μ = 0 it depends on p ({listed}; {epochs} epochs), as the paper's rows do.")
-    if len(lengths := [epochs for epochs in sorted(at) if 1.0 in at[epochs]]) >= 2:
-        listed = ", ".join(f"{at[epochs][1.0]:+.3f} after {epochs} epochs" for epochs in lengths)
-        parts.append(f"And it grows with the length of the training (μ = 0, p = 1: {listed}).")
     return " ".join(parts)
+
+
+def _by_length(collected: Sequence[Collected]) -> str:
+    """The gap of the plain loss with p = 1 after trainings of several lengths, a row a mu that has two."""
+    gaps: dict[float, dict[int, float]] = {}
+    for of_recipe in collected:
+        for entry in _targeted(of_recipe):
+            case, config = entry.case, entry.results[0]["config"]
+            if case["p"] == 1 and set(case.values) <= NO_MATTER and config["model"]["encoder"] == "resnet18":
+                gap = _mean(entry, "l0") - _mean(entry, "l0_theory")
+                gaps.setdefault(float(case["mu"]), {}).setdefault(_epochs(entry), gap)
+    gaps = {mu: gaps[mu] for mu in sorted(gaps) if len(gaps[mu]) > 1}
+    if not gaps:
+        return ""
+    lengths = sorted({epochs for of_mu in gaps.values() for epochs in of_mu})
+    lines = [
+        [f"{mu:g}".replace("-", "−"), *(f"{of_mu[n]:+.3f}" if n in of_mu else "" for n in lengths)]
+        for mu, of_mu in gaps.items()
+    ]
+    text = "**How does it depend on the length of the training?** The plain loss, p = 1: ℓ0 less its target."
+    return f"{text}\n\n" + _table(["μ", *(f"{n} epochs" for n in lengths)], lines)
 
 
 def _opening(collected: Sequence[Collected]) -> str:
@@ -119,7 +140,8 @@ def _opening(collected: Sequence[Collected]) -> str:
                     curves.setdefault(result["identity"], (of_recipe, entry, result))
     if not curves:
         return WAITS.format("`l0-gap`")
-    lines, late, never, first = [], [], 0, 0
+    lines, late, never = [], [], 0
+    first: list[bool] = []  # of those above from the beginning, whether they are nearer at the end
     for of_recipe, entry, result in curves.values():
         epochs, l0 = result["curves"]["epoch"], result["curves"]["l0"]
         target = _mean(entry, "l0_theory")
@@ -127,7 +149,8 @@ def _opening(collected: Sequence[Collected]) -> str:
         if crossed is None:
             never, word = never + 1, "never"
         elif crossed == epochs[0]:
-            first, word = first + 1, f"{crossed:g}, the first"
+            first.append(l0[-1] < l0[0])
+            word = f"{crossed:g}, the first"
         else:
             late.append(crossed)
             word = f"{crossed:g}"
@@ -135,8 +158,8 @@ def _opening(collected: Sequence[Collected]) -> str:
         cells = [f"{entry.case.label}{group}", str(_epochs(entry)), str(result["seed"]), f"{target:.3f}"]
         cells += [f"{_at(epochs, l0, share):.3f}" for share in SHARES]
         lines.append([*cells, word])
-    text = f"Of {len(lines)} trainings {first + len(late)} end more than {CLOSED:g} above the target"
-    since = [f"{first} since the first measurement"] * bool(first)
+    text = f"Of {len(lines)} trainings {len(first) + len(late)} end more than {CLOSED:g} above the target"
+    since = [f"{len(first)} since the first measurement" + ", nearer at the end" * all(first)] * bool(first)
     if late:
         span = f"{min(late):g}" if min(late) == max(late) else f"{min(late):g} to {max(late):g}"
         since.append(f"{len(late)} since epoch {span}")

@@ -37,7 +37,8 @@ A claim *holds* when all of its tests do, for all rows that they are about; it h
 *so far* says that trainings of these rows, or of their further seeds, are still to come, and *not measured*
 that none of its tests can be made yet. A recipe has a section once one of its claims can be judged or two of
 the things that it compares have results; those that wait are listed at the end. In a table a dash is a
-training that waits, or a measurement that came in after the training.
+training that waits, or a measurement that came in after the training; bold is the best of a column in which
+every row has a value. A mean over seeds says so, and a cell of fewer seeds than its row names them.
 """
 
 

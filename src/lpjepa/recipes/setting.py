@@ -8,6 +8,7 @@ from typing import Any
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.collected import Collected
 from lpjepa.training import to_dict
+from lpjepa.training.schedule import scaled_by_batch
 
 SOURCES = {
     "cifar100": "CIFAR-100",
@@ -48,11 +49,11 @@ def setting(collected: Collected) -> str:
         text += "." if _rates(theirs) == _rates(ours) else f", {_rates(theirs)}."
     else:
         text += f" **The paper's scale:** {_described(theirs)}, {_rates(theirs)}; accuracies are not "
-        text += "comparable, only orders are."
-    probes = [sorted({config["optim"]["probe_lr"] for config in configs}) for configs in (ours, theirs)]
-    if any(name.startswith(("encoder", "projector")) for name in recipe.columns) and probes[0] != probes[1]:
-        shown = [" and ".join(f"{rate:g}" for rate in rates) for rates in probes]
-        text += f" Online probes learn at {shown[0]}, at the paper's scale at {shown[1]}."
+        text += "comparable, and orders only of methods that learn at one speed."
+    if any(name.startswith(("encoder", "projector")) for name in recipe.columns):
+        probes = [_rates_of(configs, "probe_lr") for configs in (ours, theirs)]
+        if probes[0] != probes[1]:
+            text += f" Online probes learn at {probes[0]}, at the paper's scale at {probes[1]}."
     return text
 
 
@@ -72,19 +73,28 @@ def _published(collected: Collected) -> Configs:
 
 
 def _rates(configs: Configs) -> str:
-    """`rate 0.03`, or what has each: `rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA and VICReg)`.
+    """`rate 0.03`, or what has each: `rates 0.03 (Rectified LpJEPA), 0.3 (LeJEPA and VICReg)`."""
+    several = len({_rate(config, "lr") for config in configs}) > 1
+    return f"rate{'s' * several} {_rates_of(configs, 'lr')}"
 
-    By the encoders where one method has several; without names where one encoder has, too.
-    """
-    rates = sorted({config["optim"]["lr"] for config in configs})
+
+def _rates_of(configs: Configs, key: str) -> str:
+    """A rate, or several with what has each: methods, or encoders where one method has several rates."""
+    rates = sorted({_rate(config, key) for config in configs})
     if len(rates) == 1:
-        return f"rate {rates[0]:g}"
+        return f"{rates[0]:g}"
     for names in ([METHODS[c["loss"]["method"]] for c in configs], [_encoder(c) for c in configs]):
-        pairs = {(name, config["optim"]["lr"]) for name, config in zip(names, configs)}
+        pairs = {(name, _rate(config, key)) for name, config in zip(names, configs)}
         if len(pairs) == len(set(names)):
             of = {rate: _every(name for name, own in pairs if own == rate) for rate in rates}
-            return "rates " + ", ".join(f"{rate:g} ({of[rate]})" for rate in rates)
-    return "rates " + _every(f"{rate:g}" for rate in rates)
+            return ", ".join(f"{rate:g} ({of[rate]})" for rate in rates)
+    return _every(f"{rate:g}" for rate in rates)
+
+
+def _rate(config: Mapping[str, Any], key: str) -> float:
+    """As it is used: configs have it for a batch of 256, the paper for its batch."""
+    optim, batch = config["optim"], config["train"]["batch_size"] * config["optim"]["accumulate"]
+    return float(scaled_by_batch(optim[key], batch) if optim["scale_lr_by_batch"] else optim[key])
 
 
 def described(collected: Collected) -> str:

@@ -107,13 +107,16 @@ def _ours(collected: Collected, name: str, latex: bool) -> list[str]:
     shown = [None if value is None else round(value[0], digits) for value in known]
     ranks = sorted({value for value in shown if value is not None}, reverse=better > 0)
     cells = []
-    for value, rounded, is_meant in zip(known, shown, meant):
+    for entry, value, rounded, is_meant in zip(entries, known, shown, meant):
         if value is None or rounded is None:
             cells.append("" if not is_meant else MISSING if not latex else "--")
             continue
         text = f"{rounded:.{digits}f}"
         if value[1] is not None and not name.endswith("_theory"):
             text += f" ± {value[1]:.{digits}f}" if not latex else f" $\\pm$ {value[1]:.{digits}f}"
+        own = [r["seed"] for r in entry.results if measured(name, entry.case, [r]) is not None]
+        if len(own) < len(entry.results):
+            text += f" (seed {', '.join(map(str, own))})"
         if better and len(ranks) > 1 and rounded == ranks[0]:
             text = f"\\textbf{{{text}}}" if latex else f"**{text}**"
         elif better and latex and len(ranks) > 2 and rounded == ranks[1]:

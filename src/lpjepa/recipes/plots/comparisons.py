@@ -45,7 +45,10 @@ def bars(axes: Axes, panel: Panel, collected: Collected) -> None:
 
 
 def sources(axes: Axes, panel: Panel, collected: Collected) -> None:
-    """A quantity (`l0` or `l1`) of projector features over the downstream sets, a line a training."""
+    """A quantity (`l0` or `l1`) of projector features over the downstream sets, a line a training.
+
+    Markers are hollow and smaller from line to line, so that lines on each other are all seen.
+    """
     wanted = list(scale_of(collected.scale)["transfer"])
     for index, entry in enumerate(collected.entries):
         values = [(i, entry.mean(f"sparsity/{name}/{panel['y']}")) for i, name in enumerate(wanted)]
@@ -55,7 +58,8 @@ def sources(axes: Axes, panel: Panel, collected: Collected) -> None:
         x, y = zip(*known)
         axes.plot(
             x, y, color=series_colour(index), marker=series_marker(index), linestyle=series_dash(index),
-            markersize=5, label=entry.case.label,
+            markersize=8.5 - 0.5 * index, markerfacecolor="none", markeredgewidth=1.3,
+            label=entry.case.label,
         )  # fmt: skip
     axes.set_xticks(range(len(wanted)), wanted)
     axes.set_ylabel(heading(panel["y"]))

@@ -20,7 +20,7 @@ Panel = Mapping[str, Any]
 THEORY: dict[str, Any] = {"linestyle": (0, (3, 2)), "linewidth": 1.0}
 FINE = 121  # points of a theoretical curve
 CROWDED = 4  # lines in a legend that still finds room among the data
-NEAR = 0.03  # of an axis: names of points that are nearer than this would lie on each other
+NEAR = np.array([0.08, 0.06])  # of the axes: names of points that are nearer would lie on each other
 DECADES = 3.0  # ends of an axis whose quotient is smaller have too few ticks on a logarithmic one
 PAPER_MARKERS = ("D", "p")  # hollow; one a table
 PAPER_TABLES = {"cifar100": "paper, CIFAR-100 (1000 epochs)", "vit": "paper, ViT on ImageNet-100"}
@@ -37,7 +37,7 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.set_xlabel(heading(x_name))
     axes.set_ylabel(heading(y_name))
     drawn: dict[int, list[Entry]] = {}
-    for index, (label, entries) in enumerate(series_of(collected, panel).items()):
+    for index, label, entries in series_of(collected, panel):
         points = sorted(
             (x, y) for e in entries for x, y in [(e.mean(x_name), e.mean(y_name))] if None not in (x, y)
         )
@@ -48,6 +48,7 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
         axes.plot(
             x, y, linestyle=series_dash(index) if panel.get("lines", True) else "none", label=label,
             color=series_colour(index), marker=series_marker(index), markersize=5,
+            markerfacecolor=None if panel.get("lines", True) else "none",  # all are seen of points that meet
         )  # fmt: skip
     if not drawn:
         return
@@ -68,7 +69,7 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             ticks = sorted({float(entry.case[x_name]) for entry in collected.entries})
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if panel.get("names"):
-        axes.margins(x=0.25)  # for the names of the outermost points
+        axes.margins(x=0.06, y=0.1)  # for the names of the outermost points
     _legend(axes)
 
 
@@ -79,7 +80,7 @@ def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
     where rows of the paper's table end.
     """
     name = panel["y"]
-    for index, (label, entries) in enumerate(series_of(collected, panel).items()):
+    for index, label, entries in series_of(collected, panel):
         found = [r["curves"] for e in entries for r in e.results if name in r.get("curves", {})]
         if not found:
             continue
@@ -132,9 +133,12 @@ def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
     _legend(axes)
 
 
-def series_of(collected: Collected, panel: Panel) -> dict[str, list[Entry]]:
-    """The panel's entries by the values of its `series` fields."""
-    return collected.series(panel.get("series", ()), panel.get("where"))
+def series_of(collected: Collected, panel: Panel) -> list[tuple[int, str, list[Entry]]]:
+    """The panel's entries by the values of its `series` fields, each with its index among all panels'."""
+    fields = panel.get("series", ())
+    places = list(collected.series(fields))
+    own = collected.series(fields, panel.get("where"))
+    return [(places.index(label), label, entries) for label, entries in own.items()]
 
 
 def target_of(entry: Entry) -> RectifiedGeneralizedGaussian:
@@ -178,8 +182,12 @@ def _theory(axes: Axes, x_name: str, y_name: str, entries: list[Entry], colour: 
 
 
 def _name_points(axes: Axes, x_name: str, y_name: str, field: str, entries: list[Entry], index: int) -> None:
-    """The value of `field` beside each point, on the right for every other series; near ones share a name."""
-    right, spans = index % 2 == 0, np.maximum(axes.dataLim.size, 1e-12)
+    """The value of `field` above each point, below for every other series; near ones share a name.
+
+    Towards the middle of the panel, so that no name leaves it.
+    """
+    above, spans = index % 2 == 0, np.maximum(axes.dataLim.size, 1e-12)
+    middle = axes.dataLim.intervalx.mean()
     groups: list[tuple[np.ndarray, list[float]]] = []
     for entry in sorted(entries, key=lambda entry: float(entry.case[field])):
         x, y = entry.mean(x_name), entry.mean(y_name)
@@ -193,8 +201,9 @@ def _name_points(axes: Axes, x_name: str, y_name: str, field: str, entries: list
     for at, values in groups:
         axes.annotate(
             ", ".join(f"{value:g}" for value in values).replace("-", "−"), tuple(at), fontsize=6.5,
-            xytext=(5 if right else -5, 0), textcoords="offset points", va="center",
-            ha="left" if right else "right", color=series_colour(index),
+            xytext=(-3 if at[0] < middle else 3, 5 if above else -5), textcoords="offset points",
+            va="bottom" if above else "top", ha="left" if at[0] < middle else "right",
+            color=series_colour(index),
         )  # fmt: skip
 
 

@@ -11,28 +11,32 @@ from matplotlib.figure import Figure
 
 from lpjepa.data import ImageSet, load_source
 from lpjepa.evaluation import crop
-from lpjepa.recipes.cases import Case, config_of, scale_of
+from lpjepa.recipes.cases import config_of, scale_of
 from lpjepa.recipes.collected import Collected
-from lpjepa.report.figures import NeighbourRow, attribution_overlay, neighbour_grid, sparsity_violins
+from lpjepa.report.figures import NeighbourRow, attribution_overlay, neighbour_grid, violin_panels
 
 Panel = Mapping[str, Any]
 SIDES = ("correct", "incorrect")
 
 
 def violins(panel: Panel, collected: Collected, places: Any) -> Figure:
-    """Per-sample sparsity of rightly and wrongly classified samples, a row for each training and data set."""
-    groups: list[tuple[str, np.ndarray, np.ndarray]] = []
+    """Per-sample sparsity of rightly and wrongly classified samples: a panel a training, a row a data set.
+
+    Sparsities differ by more between trainings than between the samples of one.
+    """
+    panels = []
     for entry in collected.entries:
+        groups: list[tuple[str, np.ndarray, np.ndarray]] = []
         for source in scale_of(collected.scale)["transfer"]:
             for result in entry.results[:1]:
                 probe = result["pieces"].get("transfer", {}).get(source, {}).get("probe 1")
                 if probe is not None:
                     found = probe["projector"]["by_correctness"]
                     right, wrong = (np.asarray(found[f"{panel['y']}_{side}"]) for side in SIDES)
-                    groups.append((f"{_short(entry.case)} {source}", right, wrong))
-    if not groups:
-        return _empty()
-    return sparsity_violins(groups, xlabel=f"ℓ{panel['y'][1:]} of a sample")
+                    groups.append((source, right, wrong))
+        if groups:
+            panels.append((entry.case.label, groups))
+    return violin_panels(panels, f"ℓ{panel['y'][1:]} of a sample") if panels else _empty()
 
 
 def neighbours(panel: Panel, collected: Collected, places: Any) -> Figure:
@@ -90,13 +94,6 @@ def _image(images: ImageSet, index: int, box: Any) -> np.ndarray:
     if box is not None:
         x = crop(x, tuple(box))
     return x[0].permute(1, 2, 0).numpy()
-
-
-def _short(case: Case) -> str:
-    """A label for narrow places: the method, and its target as p and mu."""
-    if case["p"] is None:
-        return case.label
-    return f"{case.label.split('_')[0]}{case['p']:g}({case['mu']:g})"
 
 
 def lacks_images(collected: Collected, places: Any) -> bool:

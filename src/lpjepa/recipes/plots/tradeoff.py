@@ -53,7 +53,7 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
     axes.minorticks_off()
     axes.set_xlim(1.5 * high, low)  # room for the first name
     axes.margins(y=0.12)
-    axes.set_xlabel("active features (ℓ0), sparser to the right")
+    axes.set_xlabel("active features of the projector (ℓ0), sparser to the right")
     axes.set_ylabel(f"accuracy, {'frozen' if name.endswith('_frozen') else 'online'} probe (%)")
     axes.set_title(described(collected), loc="right", fontsize=7.5, fontweight="normal", color=theme().muted)
     if panel.get("legend", True):  # of both panels, below them: no corner of a panel is sure to be empty

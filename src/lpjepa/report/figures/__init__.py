@@ -11,6 +11,7 @@ from lpjepa.report.figures.samples import (
     attribution_overlay,
     neighbour_grid,
     sparsity_violins,
+    violin_panels,
 )
 from lpjepa.report.figures.style import DARK, LIGHT, render, save, using
 from lpjepa.report.figures.training import Curve, pareto_frontier, training_curve
@@ -32,4 +33,5 @@ __all__ = [
     "sparsity_violins",
     "training_curve",
     "using",
+    "violin_panels",
 ]

@@ -12,30 +12,56 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
-from lpjepa.report.figures.style import new_figure, plain, theme
+from lpjepa.report.figures.style import few_ticks, new_figure, plain, theme
 
+Group = tuple[str, ArrayLike, ArrayLike]  # label, correct, incorrect
 HATCH = "////"
 DIGITS = (2, 6)  # of a similarity: at least, and at most, since float32 knows no more
 
 
-def sparsity_violins(groups: Sequence[tuple[str, ArrayLike, ArrayLike]], xlabel: str) -> Figure:
+def sparsity_violins(groups: Sequence[Group], xlabel: str) -> Figure:
     """Distribution of per-sample sparsity for correctly (above, plain) and incorrectly (below, hatched)
     classified samples; one row a group ``(label, correct, incorrect)``, the medians as short lines.
 
     Rows rather than columns: the figure stays narrow enough for a phone however many groups there are.
     """
     figure, axes = new_figure(4.4, max(2.2, 0.55 * len(groups) + 1.0))
+    _violins(axes, groups)
+    axes.set_xlabel(xlabel)
+    _legend_of_sides(figure)
+    return figure
+
+
+def violin_panels(panels: Sequence[tuple[str, Sequence[Group]]], xlabel: str, across: int = 2) -> Figure:
+    """The same in panels (title, groups), each with a range of its own, in rows of `across`."""
+    down = -(-len(panels) // across)
+    tallest = max(len(groups) for _, groups in panels)
+    figure = Figure(figsize=(4.3 * across, down * (0.45 * tallest + 0.8) + 0.3), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, (title, groups) in zip(grid, panels):
+        few_ticks(axes, 5)
+        _violins(axes, groups)
+        axes.set_xlabel(xlabel)
+        axes.set_title(plain(title), loc="left")
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    _legend_of_sides(figure)
+    return figure
+
+
+def _violins(axes: Axes, groups: Sequence[Group]) -> None:
     for position, (_, correct, incorrect) in enumerate(groups):
         _half_violin(axes, position, np.asarray(correct, dtype=float), -1, theme().correct, None)
         _half_violin(axes, position, np.asarray(incorrect, dtype=float), 1, theme().incorrect, HATCH)
     axes.set_yticks(range(len(groups)), [plain(_wrap(label)) for label, _, _ in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)  # the first group on top
-    axes.set_xlabel(xlabel)
     axes.grid(axis="y", visible=False)
+
+
+def _legend_of_sides(figure: Figure) -> None:
     sides = [_looks(theme().correct, None), _looks(theme().incorrect, HATCH)]
     handles: Any = [tuple(Patch(**look) for look in looks) for looks in sides]
     figure.legend(handles, ["correct", "incorrect"], loc="outside lower center", ncols=2)
-    return figure
 
 
 def _half_violin(

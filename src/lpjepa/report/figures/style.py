@@ -146,9 +146,13 @@ def new_figure(width: float = 4.4, height: float = 3.1) -> tuple[Figure, Axes]:
     """One pair of axes; the default width keeps 9 pt letters legible on a phone and in a paper's column."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
-    # As many ticks whatever the width: matplotlib's own choice moves with the layout, which cuts the last.
-    axes.xaxis.set_major_locator(MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10]))
+    few_ticks(axes)
     return figure, axes
+
+
+def few_ticks(axes: Axes, most: int = TICKS) -> None:
+    """As many ticks whatever the width: matplotlib's own choice moves with the layout and cuts the last."""
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
 
 
 def legend_of(axes: Axes) -> None:
