@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import normalize
 
-from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
+from lpjepa.distributions import (
+    GeneralizedGaussian,
+    RectifiedGeneralizedGaussian,
+    TruncatedGeneralizedGaussian,
+)
+from lpjepa.slicing import _standard_quantiles as standard
 from lpjepa.slicing import (
     axes_discrepancy,
     gaussian_discrepancy,
@@ -14,6 +20,10 @@ from lpjepa.slicing import (
     parse_directions,
     sliced_discrepancy,
 )
+from lpjepa.slicing import quantiles as quantiles_of_targets
+from lpjepa.slicing.quantiles import target_quantiles
+
+CPU = torch.device("cpu")
 
 
 def double(value):
@@ -135,28 +145,88 @@ def test_backward_keeps_one_tensor_of_the_size_of_the_features():
     assert kept == [z.shape, z.shape]
 
 
-def test_kept_quantiles_follow_changed_parameters_and_sizes():
-    loc = torch.tensor(0.0, dtype=torch.float64)
-    target = GeneralizedGaussian(loc, double(1.0), double(1.0))
+@pytest.fixture
+def searches(monkeypatch):
+    """The (p, n) that quantiles of a Generalized Gaussian are searched for, from nothing kept on."""
+    found, search = [], standard._search
+    monkeypatch.setattr(standard, "_KEPT", {})
+    monkeypatch.setattr(
+        standard, "_search", lambda *key, **home: found.append((key[0], key[2])) or search(*key, **home)
+    )
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:All .* quantiles of the target are zero")
+@pytest.mark.parametrize("n", [2, 7, 256, 4096])
+@pytest.mark.parametrize("p", [0.2, 0.5, 1.0, 1.3, 2.0, 5.0])
+@pytest.mark.parametrize("kind", [GeneralizedGaussian, RectifiedGeneralizedGaussian])
+def test_target_quantiles(kind, p, n):
+    """By scipy in float64, and those of the distribution itself in float32, in both tails."""
+    for loc, scale in ((-3.0, 0.7), (0.0, 1.0), (1.5, 0.02)):
+        exact = target_quantiles(kind(double(loc), double(scale), double(p)), n, 4, torch.float64, CPU)
+        expected = torch.from_numpy(quantiles(loc, scale, p, n, kind is RectifiedGeneralizedGaussian))
+        torch.testing.assert_close(exact, expected, rtol=1e-9, atol=1e-10)
+        target = kind(loc, scale, p)
+        levels = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        single = target_quantiles(target, n, 4, torch.float32, CPU)
+        torch.testing.assert_close(single, target.icdf(levels), rtol=2.0**-22, atol=0)
+
+
+def test_a_target_that_moves_is_searched_for_once(searches):
+    target = RectifiedGeneralizedGaussian(0.0, 1.0, 1.7)
     z = torch.randn(2, 12, 3, dtype=torch.float64)
     for n in (12, 7, 12):
-        expected = axes_discrepancy(z[:, :n], GeneralizedGaussian(double(0.0), double(1.0), double(1.0)))
-        torch.testing.assert_close(axes_discrepancy(z[:, :n], target), expected)
-    target.loc.add_(0.5)
-    expected = axes_discrepancy(z, GeneralizedGaussian(double(0.5), double(1.0), double(1.0)))
-    torch.testing.assert_close(axes_discrepancy(z, target), expected)
+        for loc, scale in ((0.0, 1.0), (-0.4, 0.3), (2.0, 0.3)):
+            target.loc.fill_(loc)
+            target.scale.fill_(scale)
+            there = torch.from_numpy(quantiles(loc, scale, 1.7, n, True))
+            expected = (z[:, :n].sort(dim=1).values - there[:, None]).square().mean()
+            torch.testing.assert_close(axes_discrepancy(z[:, :n], target), expected, rtol=1e-6, atol=1e-7)
+    assert searches == [(1.7, 12), (1.7, 7)]
+    axes_discrepancy(z, GeneralizedGaussian(0.0, 1.0, 1.7))  # has the same w
+    assert len(searches) == 2
 
 
-def test_quantiles_are_computed_once(monkeypatch):
-    target = GeneralizedGaussian(0.0, 1.0, 1.0)
-    calls = []
-    original = GeneralizedGaussian.icdf
-    monkeypatch.setattr(
-        GeneralizedGaussian, "icdf", lambda self, q: calls.append(q.shape) or original(self, q)
-    )
-    for n in (6, 6, 9, 6):
-        axes_discrepancy(torch.randn(2, n, 3), target)
-    assert calls == [(6,), (9,)]
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda loc: torch.distributions.Laplace(loc, 0.5),
+        lambda loc: TruncatedGeneralizedGaussian(loc, 0.5, 1.4),
+        lambda loc: RectifiedGeneralizedGaussian(loc, 0.5, torch.tensor(1.4, requires_grad=True)),
+        lambda loc: GeneralizedGaussian(loc.expand(3), 0.5, torch.tensor([1.0, 1.4, 2.0])),
+    ],
+    ids=["torch's own", "truncated", "p with a gradient", "several p"],
+)
+def test_other_targets_are_asked_for_their_quantiles(build, monkeypatch):
+    """And again only when a parameter was changed in place."""
+    loc, levels, calls = torch.tensor(0.3), (torch.arange(6) + 0.5) / 6, []
+    target = build(loc)
+    ask = target.icdf
+    monkeypatch.setattr(target, "icdf", lambda q: calls.append(q.shape) or ask(q), raising=False)
+    for value in (0.3, 0.3, -0.1, -0.1):
+        if loc != value:
+            loc.fill_(value)
+        found = target_quantiles(target, 6, 3, torch.float32, CPU)
+        expected = ask(levels.unsqueeze(-1)).expand(6, 3).mT
+        torch.testing.assert_close(found.expand(3, 6), expected)
+        assert not found.requires_grad
+    assert len(calls) == 2
+
+
+def test_what_is_kept_is_not_replaced_nor_written_to(searches, monkeypatch):
+    """A captured graph reads it as long as it lives."""
+    monkeypatch.setattr(standard, "_MOST_KEPT", 2)
+    p = torch.tensor(1.7)
+    with torch.inference_mode():
+        first = standard.standard_quantiles(p, 1.7, 5, CPU)
+    assert not first.is_inference()
+    for n in (6, 7, 7, 5):
+        expected = torch.from_numpy(quantiles(0.0, 1.0, float(p), n, False))
+        torch.testing.assert_close(standard.standard_quantiles(p, 1.7, n, CPU), expected)
+    assert standard.standard_quantiles(p, 1.7, 5, CPU) is first
+    assert searches == [(1.7, n) for n in (5, 6, 7, 7)]
+    torch.ops.lpjepa.standard_quantiles(p, 1.7, 5, CPU).zero_()
+    assert first.any()
 
 
 def test_compiles_as_one_graph():
@@ -176,9 +246,99 @@ def test_compiles_as_one_graph():
     torch.testing.assert_close(fused.grad, eager.grad)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_it_moves_without_another_search(searches, dynamic):
+    """Nor another graph; p and the number of samples may be other ones."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(axes_discrepancy, fullgraph=True, backend=counter, dynamic=dynamic)
+    for p, n in ((1.7, 9), (0.8, 9), (0.8, 10)):
+        target, z = RectifiedGeneralizedGaussian(-0.3, 0.7, p), torch.randn(2, n, 5)
+        graphs = []
+        for loc in (-0.3, -0.1, 0.2):
+            target.loc.fill_(loc)
+            found = compiled(z, target)  # before anyone else has searched
+            torch.testing.assert_close(found, axes_discrepancy(z, RectifiedGeneralizedGaussian(loc, 0.7, p)))
+            graphs.append(counter.frame_count)
+        assert len(set(graphs)) == 1
+    assert searches == [(1.7, 9), (0.8, 9), (0.8, 10)]
+
+
 def test_a_target_beyond_the_batch_is_warned_of_once():
     target = RectifiedGeneralizedGaussian.from_active_fraction(0.01, p=1.0)
     with pytest.warns(UserWarning, match="All 20 quantiles of the target are zero, .* use a larger batch"):
         axes_discrepancy(torch.rand(20, 3), target)
     axes_discrepancy(torch.rand(20, 3), target)
     axes_discrepancy(torch.rand(60, 3), target)  # 0.6 of a sample: its largest quantile is positive
+
+
+def test_a_target_that_moves_is_warned_of_once_and_where_it_is():
+    target, z = RectifiedGeneralizedGaussian(1.0, 1.0, 1.0), torch.rand(20, 3)
+    axes_discrepancy(z, target)  # dense: nothing to warn of, wherever it goes
+    target.loc.fill_(-5.0)
+    with pytest.warns(UserWarning, match="All 20 quantiles of the target are zero"):
+        axes_discrepancy(z, target)
+    for loc in (-6.0, 0.0, -5.0):
+        target.loc.fill_(loc)
+        axes_discrepancy(z, target)
+
+
+def test_what_is_made_in_a_captured_graph_is_neither_kept_nor_looked_at(searches, monkeypatch):
+    silent, z = RectifiedGeneralizedGaussian(-5.0, 0.3, 1.7), torch.rand(20, 3)
+    with monkeypatch.context() as capture:
+        for module in (standard, quantiles_of_targets):
+            capture.setattr(module, "is_capturing", lambda device: True)
+        for _ in range(2):
+            torch.testing.assert_close(axes_discrepancy(z, silent), z.square().mean())
+    assert searches == [(1.7, 20)] * 2
+    with pytest.warns(UserWarning, match="All 20 quantiles of the target are zero"):
+        axes_discrepancy(z, silent)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+def test_on_a_gpu_a_target_moves_without_waiting(searches, home):
+    target = RectifiedGeneralizedGaussian(*torch.tensor([-0.3, 0.7], device=home), 1.6)
+    z = torch.randn(2, 64, 5, device="cuda")
+    axes_discrepancy(z, target)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        target.loc.fill_(0.4)
+        found = axes_discrepancy(z, target)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = axes_discrepancy(z.cpu(), RectifiedGeneralizedGaussian(0.4, 0.7, 1.6))
+    torch.testing.assert_close(found.cpu(), expected)
+    assert len(searches) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("known", [True, False])
+def test_replays_find_the_target_where_it_moved(searches, known):
+    target = RectifiedGeneralizedGaussian(*torch.tensor([-0.3, 0.7], device="cuda"), 1.6)
+    z = torch.randn(2, 64, 5, device="cuda")
+    axes_discrepancy(z if known else z[:, :32], target)
+    standard._search(1.6, torch.float32, 8, z.device, home=z.device)  # its kernels are there
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = axes_discrepancy(z, target)
+    assert len(standard._KEPT) == 1  # what is made in a graph exists only within it
+    for loc in (0.4, -0.2):
+        target.loc.fill_(loc)
+        graph.replay()
+        expected = axes_discrepancy(z, RectifiedGeneralizedGaussian(loc, 0.7, 1.6))
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.gpu
+def test_a_compiler_that_records_graphs_keeps_out_of_what_is_kept(searches):
+    """Its graphs have memory of their own, in which nothing else may live."""
+    torch.compiler.reset()
+    target = RectifiedGeneralizedGaussian(*torch.tensor([-0.3, 0.7], device="cuda"), 1.6)
+    z = torch.randn(2, 64, 5, device="cuda")
+    compiled = torch.compile(axes_discrepancy, fullgraph=True, mode="reduce-overhead")
+    for loc in (-0.3, 0.1, 0.5, -0.2, 0.3):
+        target.loc.fill_(loc)
+        found = compiled(z, target).clone()
+        torch.testing.assert_close(found, axes_discrepancy(z, RectifiedGeneralizedGaussian(loc, 0.7, 1.6)))
+    assert searches == [(1.6, 64)]

@@ -46,6 +46,8 @@ class LocationScale(Distribution):
 
     Parameters are checked unless `validate_args=False`; values passed to `log_prob` and `cdf` follow
     torch's own default. Inside `torch.compile` neither is: reading values on the host would break the graph.
+
+    `loc` and `scale` may be changed in place, p not: where it can be known on the host it is read once, here.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
@@ -141,9 +143,9 @@ class LocationScale(Distribution):
 
 
 def _host_value(p: Parameter) -> float | None:
-    """p as a number where that is known without reading a device; it chooses the direct sampling paths.
+    """p as a number where that is known without reading a device, for direct sampling and kept quantiles.
 
-    Unknown when p wants a gradient: the direct paths do not pass through p.
+    Unknown when p wants a gradient: these do not pass through p.
     """
     if not isinstance(p, Tensor):
         return float(p)

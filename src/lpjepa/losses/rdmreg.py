@@ -43,7 +43,7 @@ class RDMReg(Matching):
     view. The paper *sums* the views' terms; this is their mean, as the authors train: a factor V.
 
     target: a distribution of one coordinate (batch shape ()), such as `RectifiedGeneralizedGaussian`. It is a
-        constant of the loss: its parameters get no gradient.
+        constant of the loss: its parameters get no gradient. Its `loc` and `scale` may be changed in place.
     num_slices: directions per call; the paper uses 8192. A mixture in `directions` states its own number.
     directions: "random", "orthogonal", "hadamard", "eigen", "bottom_eigen", "axes" or a mixture by count; see
         `lpjepa.slicing.directions`. Along coordinates ("axes") the target's marginal is known, so they are

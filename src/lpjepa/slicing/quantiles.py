@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from lpjepa._operators import unobserved
 from lpjepa._random import on_device
+from lpjepa.distributions import GeneralizedGaussian, RectifiedGeneralizedGaussian
 from lpjepa.slicing._checks import checked_directions, checked_features
+from lpjepa.slicing._standard_quantiles import is_capturing, midpoints, standard_quantiles
 from lpjepa.slicing.discrepancies import get_discrepancy, wasserstein2_sorted
 from lpjepa.slicing.matching import (
     accumulation_dtype,
@@ -74,7 +77,7 @@ def gaussian_discrepancy(
             on_device(getattr(target, name).detach(), device).to(dtype).expand(dim)
             for name in ("loc", "scale")
         )
-        normal_N = torch.special.ndtri(_midpoints(n, torch.float64, device)).to(dtype)
+        normal_N = torch.special.ndtri(midpoints(n, device)).to(dtype)
 
         def compare(proj: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
             part = directions[..., lo:hi, :].to(dtype)
@@ -99,8 +102,6 @@ def is_gaussian(target: Distribution) -> bool:
 
     Reads p; call it once, when a loss is built.
     """
-    from lpjepa.distributions import GeneralizedGaussian
-
     if isinstance(target, GeneralizedGaussian):
         return bool((target.p == 2).all())
     return isinstance(target, Normal)
@@ -111,32 +112,49 @@ def target_quantiles(
 ) -> Tensor:
     """The target's n midpoint quantiles along the last dimension: (N,), or (D, N) for a batch of D.
 
-    Kept for the next call: they are the same at every step, and a quantile function takes longer than the
-    loss. Changing a parameter of the target in place makes them anew.
+    Those of a Generalized Gaussian are loc + scale · w, and a rectified one takes no less than zero; w, the
+    quantiles of GN_p(0, 1), are kept from the first call on, so that loc and scale may move in place at no
+    cost. Other targets, and those whose p only a device knows, are asked for their `icdf`, anew whenever a
+    parameter was changed in place.
     """
     batch = tuple(target.batch_shape)
     if batch not in ((), (1,), (dim,)):
         raise ValueError(
             f"target must have batch shape () or ({dim},) for features of dimension {dim}; got {batch}."
         )
-    if torch.compiler.is_compiling():
-        return _quantiles(target, n, dtype, device)
-    versions = tuple(tensor._version for tensor in _parameters(target))
-    kept = _KEPT.setdefault(target, {})
-    key = (n, dtype, device, versions)
-    if key not in kept and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _quantiles(target, n, dtype, device)  # of a target that moves: replays read where it is
-    if key not in kept:
-        while len(kept) >= _MOST_KEPT:
-            kept.pop(next(iter(kept)))
-        kept[key] = _quantiles(target, n, dtype, device)
-        if not bool(kept[key].any()):
-            warnings.warn(
-                f"All {n} quantiles of the target are zero, as it wants less than 1/{2 * n} active: "
-                "matching them along the axes only silences features; use a larger batch or axes_weight=0.",
-                stacklevel=3,
-            )
-    return kept[key]
+    if (
+        isinstance(target, (GeneralizedGaussian, RectifiedGeneralizedGaussian))
+        and target._known_p is not None
+    ):
+        loc, scale = (on_device(x.detach(), device).unsqueeze(-1) for x in (target.loc, target.scale))
+        w_N = standard_quantiles(target.p, target._known_p, n, device)
+        quantiles = (loc + scale * w_N).to(dtype)
+        if isinstance(target, RectifiedGeneralizedGaussian):
+            quantiles = torch.relu(quantiles)
+    else:
+        quantiles = _kept_quantiles(target, n, dtype, device)
+    if unobserved(quantiles) and not is_capturing(device):
+        _warn_if_silent(target, n, quantiles)
+    return quantiles
+
+
+_SEEN: WeakKeyDictionary[Distribution, set[int]] = WeakKeyDictionary()
+
+
+def _warn_if_silent(target: Distribution, n: int, quantiles: Tensor) -> None:
+    """Warn once of a target that wants no feature active; on a GPU look only once, as that waits for it."""
+    seen = _SEEN.setdefault(target, set())
+    if n in seen:
+        return
+    silent = not bool(quantiles.any())
+    if silent or quantiles.device.type != "cpu":
+        seen.add(n)
+    if silent:
+        warnings.warn(
+            f"All {n} quantiles of the target are zero, as it wants less than 1/{2 * n} active: "
+            "matching them along the axes only silences features; use a larger batch or axes_weight=0.",
+            stacklevel=4,
+        )
 
 
 # A run has few batch sizes: that of training, of its last batch, of validation.
@@ -144,11 +162,27 @@ _MOST_KEPT = 8
 _KEPT: WeakKeyDictionary[Distribution, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
 
 
+def _kept_quantiles(target: Distribution, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if torch.compiler.is_compiling():
+        return _quantiles(target, n, dtype, device)
+    versions = tuple(tensor._version for tensor in _parameters(target))
+    kept = _KEPT.setdefault(target, {})
+    key = (n, dtype, device, versions)
+    if key not in kept:
+        quantiles = _quantiles(target, n, dtype, device)
+        if is_capturing(device):
+            return quantiles  # of a target that moves: replays read where it is
+        while len(kept) >= _MOST_KEPT:
+            kept.pop(next(iter(kept)))
+        kept[key] = quantiles
+    return kept[key]
+
+
 @torch.no_grad()
 def _quantiles(target: Distribution, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     # Computed where the parameters live, in float64 as far as the target's icdf allows.
     home = next((tensor.device for tensor in _parameters(target)), device)
-    q_N = _midpoints(n, torch.float64, home)
+    q_N = midpoints(n, home)
     if tuple(target.batch_shape) in ((), (1,)):
         return target.icdf(q_N).to(device, dtype)
     return target.icdf(q_N.unsqueeze(-1)).to(device, dtype).T.contiguous()
@@ -156,7 +190,3 @@ def _quantiles(target: Distribution, n: int, dtype: torch.dtype, device: torch.d
 
 def _parameters(target: Distribution) -> list[Tensor]:
     return [value for value in vars(target).values() if isinstance(value, Tensor)]
-
-
-def _midpoints(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return (torch.arange(n, device=device, dtype=dtype) + 0.5) / n
