@@ -44,6 +44,10 @@ def test_sigma_by_name_and_by_number(capsys):
         (["--mu", "nan"], "--mu nan is not possible"),
         (["--active", "0.1", "--out", "target.txt"], "target.txt"),
         (["--active", "0.1", "--sigma", "-2"], "--sigma -2.0 is not possible"),
+        (
+            ["--active", "1e-9", "--sigma", "1e308"],
+            "--active 1e-09, --p 1.0, --sigma 1e+308: these do not go",
+        ),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, words, capsys):

@@ -49,10 +49,6 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-# What the library calls the values of the flags, in its errors.
-_FLAGS = {"fraction": "--active", "loc": "--mu", "scale": "--sigma", "p": "--p"}
-
-
 def _design(chosen: Arguments, p: float):  # type: ignore[no-untyped-def]
     import torch
 
@@ -68,9 +64,15 @@ def _design(chosen: Arguments, p: float):  # type: ignore[no-untyped-def]
         assert chosen.mu is not None
         return RectifiedGeneralizedGaussian.from_location(chosen.mu, p, chosen.sigma, dtype=torch.float64)
     except ValueError as error:
-        name, equals, rest = str(error).partition(" = ")
-        flag = "--compare" if name == "p" and chosen.compare else _FLAGS.get(name)
-        raise ValueError(f"{flag} {rest}" if equals and flag else str(error)) from None
+        from lpjepa.training.objectives import in_words_of
+
+        given = {
+            "fraction": ("--active", chosen.active),
+            "loc": ("--mu", chosen.mu),
+            "p": ("--compare" if chosen.compare else "--p", p),
+            "scale": ("--sigma", chosen.sigma),
+        }
+        raise ValueError(in_words_of(given, error)) from None
 
 
 def _check_writable(out: Path) -> None:

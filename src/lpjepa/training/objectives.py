@@ -18,6 +18,7 @@ from lpjepa.losses import (
     SimCLR,
     VICReg,
 )
+from lpjepa.training._typed import ConfigError
 from lpjepa.training.config import MATCHING, Config, target_is_rectified
 
 
@@ -26,14 +27,33 @@ def build_target(
 ) -> Distribution:
     """RGN_p(mu, sigma), or GN_p(mu, sigma) with the same parameters where the target is not rectified."""
     wanted, rgn = config.target, RectifiedGeneralizedGaussian
-    if wanted.active is not None:
-        target = rgn.from_active_fraction(wanted.active, wanted.p, wanted.scale, dtype, device)
-    else:
-        assert wanted.mu is not None  # checked with the config
-        target = rgn.from_location(wanted.mu, wanted.p, wanted.scale, dtype, device)
+    try:
+        if wanted.active is not None:
+            target = rgn.from_active_fraction(wanted.active, wanted.p, wanted.scale, dtype, device)
+        else:
+            assert wanted.mu is not None  # checked with the config
+            target = rgn.from_location(wanted.mu, wanted.p, wanted.scale, dtype, device)
+    except ValueError as error:
+        names = {"fraction": "active", "loc": "mu", "p": "p", "scale": "scale"}
+        given = {name: (f"target.{key}:", getattr(wanted, key)) for name, key in names.items()}
+        raise ConfigError(in_words_of(given, error)) from None
     if target_is_rectified(config):
         return target
     return GeneralizedGaussian(target.loc, target.scale, target.p)
+
+
+def in_words_of(given: dict[str, tuple[str, Any]], error: ValueError) -> str:
+    """Why there is no such target, in the words of who asked for it.
+
+    given: by the names that the distributions use, the asker's own word and the value, None where it was not
+    given. The error is about one of these if it names that value; else about what follows from all of them.
+    """
+    said, given = str(error).removesuffix("."), {k: v for k, v in given.items() if v[1] is not None}
+    for name, (word, value) in given.items():
+        if said.startswith(f"{name} = {value} "):
+            return said.replace(f"{name} =", word, 1)
+    asked = ", ".join(f"{word} {value}" for word, value in given.values())
+    return f"{asked}: these do not go together ({said}); choose less extreme ones"
 
 
 _PLACES = 1025  # of a scale on its way
