@@ -589,7 +589,8 @@ def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path,
     page = results.write_docs(places, tmp_path / "docs").read_text(encoding="utf-8")
     assert "| 50.00 | 45.40 | 39.00 | 40.30 |" in page
     assert "**partly**" in page
-    assert "yes: encoder 50.00 for 47.7 or more; no: projector 39.00 for 40.3 or more" in page
+    row = "RGN_1.0(0, σ_GN), probes at 0.1"
+    assert f"yes: encoder {row} 50.00 for 47.7 or more; no: projector {row} 39.00 for 40.3 or more" in page
     assert "0 hold, 1 hold partly, 0 do not hold" in page
     assert "lpjepa reproduce cifar100 --scale small" in page.split("## Waiting for trainings")[1]
     headings = {line.lstrip("# ") for line in page.splitlines() if line.startswith("#")}
