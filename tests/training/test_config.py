@@ -69,6 +69,7 @@ def test_flags():
         (["--train.batch-size", "1"], "train.batch_size: expected 2 or more, got 1"),
         (["--target.active", "1.5"], "between 0 and 1"),
         (["--target.p", "0"], "target.p"),
+        (["--target.mu", "nan"], "target.mu: expected a finite number, got nan"),
         (["--optim.ema", "1"], "optim.ema"),
         (["--train", "5"], "train"),
         (["--optim.grad-clip", "-1"], "optim.grad_clip: expected a positive number, got -1.0"),

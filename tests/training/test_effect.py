@@ -69,6 +69,24 @@ def test_a_key_is_named_where_it_changes_no_step(optimizer):
         assert bool(named) == (weights(replace(config, given)) == weights(config)), key
 
 
+@pytest.mark.parametrize(
+    ("config", "given", "named"),
+    [
+        ({}, {"target": {"there_at": 0.5}}, ["target.there_at has no effect without target.from_mu"]),
+        ({"target": {"from_mu": 1.0}}, {"target": {"there_at": 0.5}}, []),
+        (
+            {"loss": {"method": "lejepa"}},
+            {"target": {"there_at": 0.5}},
+            [
+                "target.there_at has no effect with loss.method lejepa, only with rectified_lpjepa, lpjepa",
+            ],
+        ),
+    ],
+)
+def test_a_key_is_named_once_and_for_its_first_reason(config, given, named):
+    assert without_effect(replace(replace(Config(), config), given), given) == named
+
+
 def test_the_command_names_flags_without_effect_and_not_what_a_file_holds(tiny, tmp_path, capsys):
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(to_dict(tiny({"loss": {"method": "lejepa"}, "train": {"epochs": 1}}))))

@@ -16,6 +16,7 @@ from lpjepa.training import CheckpointError, Diverged, Run, checkpoint, load_con
 from lpjepa.training.assembly import assemble, load_images
 from lpjepa.training.config import LossConfig
 from lpjepa.training.display import Lines
+from lpjepa.training.run import table
 
 CPU = torch.device("cpu")
 
@@ -330,12 +331,37 @@ def test_unwritable_folder_and_run_without_checkpoint(tiny, tmp_path):
         ({"train": {"capture": True}}, "train.capture"),
         ({"train": {"device": "gpu"}}, "device: 'gpu'"),
         ({"train": {"batch_size": 1000}}, "batch_size"),
+        ({"target": {"p": 0.005}}, r"^target.p: 0.005 is not possible: pass a finite number above 0.009 "),
+        (
+            {"target": {"scale": 1e39}},
+            r"^target.active: 0.2, target.p: 1.0, target.scale: 1e\+39: these do not",
+        ),
+        ({"target": {"mu": 1e39}}, r"^target.mu: 1e\+39, .*: these do not go .*; choose less extreme ones$"),
     ],
 )
 def test_what_cannot_go_together(tiny, changes, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         pretrain(tiny(changes))
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_said_of_a_target_is_said_before_images_are_loaded(tiny):
+    with pytest.raises(ValueError, match=r"^target\.p: 0\.005"):
+        pretrain(tiny({"target": {"p": 0.005}, "data": {"root": "nowhere.npz"}}))
+
+
+@pytest.mark.parametrize("late", [{"rectify_from": 1.0}, {"calibrate_from": 1.0}, {"rectify_from": 0.5}])
+@pytest.mark.parametrize("probe", ["frozen", "online"])
+def test_online_probes_that_never_saw_the_features_are_named_in_the_closing_table(
+    tiny, watch, monkeypatch, late, probe
+):
+    if probe == "online":
+        monkeypatch.setattr("lpjepa.training.assembly.LARGEST_FROZEN_PROBE", 0)
+    run = pretrain(tiny({"model": {"activation": "top"}, "train": late}), watch(lambda step: None))
+    assert run.final["probe"] == probe
+    assert ("projector_accuracy_online" in run.final) == (probe == "frozen")
+    said = "Projector accuracies: online probes, which learned before" in table([run])
+    assert said == (probe == "online" and 1.0 in late.values())
 
 
 def test_three_views_and_compiled_calls(tiny, watch, monkeypatch):

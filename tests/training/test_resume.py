@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+import lpjepa
 from lpjepa.cli import main
 from lpjepa.training import (
     CheckpointError,
@@ -26,8 +27,9 @@ from lpjepa.training import (
     to_dict,
 )
 from lpjepa.training.circumstances import fingerprint, with_absolute_root
+from lpjepa.training.combination import check_combination
 from lpjepa.training.config import default_folder, identity
-from lpjepa.training.fork import fork, plain_until
+from lpjepa.training.fork import fork, plain_until, rectified_state
 from lpjepa.training.layers import replace
 
 
@@ -476,12 +478,107 @@ def test_what_was_trained_with_is_gone_before_there_is_more(tiny, monkeypatch):
     assert alive == [[], [None]]
 
 
-def test_a_run_that_is_not_rectified_yet_can_be_opened(tiny, watch):
-    late = {"model": {"activation": "top"}, "train": {"rectify_from": 0.9}}
-    with pytest.raises(Interrupted):
-        pretrain(tiny(late), watch(lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 3 else None))
-    z = Run.open(tiny().train.out).model()(torch.rand(20, 3, 8, 8))[1]
-    assert ((z > 0).sum(1) == 2).all(), "of 12 features, as the target says: 0.2 of them"
+@pytest.mark.parametrize(("stop", "built"), [(1, 2), (2, 1), (5, 1)])
+def test_what_goes_on_beyond_the_turn_is_built_once(tiny, watch, monkeypatch, stop, built):
+    from lpjepa.training import loop
+
+    late = {"train": {"rectify_from": 0.4}, "log": {"every": 1}}  # step 2 of 6
+    stopped_at(stop, tiny, watch, late)
+    build, methods = loop.assemble, []
+
+    def note(*arguments, **options):
+        parts = build(*arguments, **options)
+        methods.append(parts.config.loss.method)
+        return parts
+
+    monkeypatch.setattr(loop, "assemble", note)
+    assert pretrain(tiny(late), watch(lambda step: None)).finished
+    assert methods == ["lpjepa", "rectified_lpjepa"][-built:]
+
+
+def test_kernels_of_before_the_turn_are_compiled_before_there_are_others(tiny, monkeypatch):
+    from lpjepa.training import assembly
+
+    did = []
+
+    class Compiling:
+        def join(self):
+            did.append("compiled")
+
+    monkeypatch.setattr(assembly, "precompile", lambda *given: did.append("built") or Compiling())
+    pretrain(tiny({"train": {"rectify_from": 0.4}}))
+    assert did == ["built", "compiled", "built"]
+
+
+@pytest.mark.parametrize("start", [0.3, 0.8])
+def test_building_anew_is_no_time_of_training(tiny, watch, monkeypatch, start):
+    from types import SimpleNamespace
+
+    from lpjepa.training import loop
+
+    build, now = loop.assemble, [0.0]
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    def slow(*arguments, **options):
+        pass_by(1000)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(loop, "assemble", slow)
+    run = pretrain(tiny({"train": {"rectify_from": start}}), watch(lambda step: pass_by(1)))
+    assert [entry["images_per_second"] for entry in run.metrics("train")] == [32.0] * 4
+    assert now == [2000 + 6]
+
+
+def test_a_turn_that_moved_because_images_are_gone_is_made_on_resuming(tiny, tmp_path, watch):
+    late = {"model": {"activation": "top"}, "train": {"rectify_from": 0.7}, "optim": {"ema": 0.9}}
+    a = squares(tmp_path / "a.npz", 0)
+    stopped_at(3, lambda: tiny(a, late), watch)  # one before the turn
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.savez(tmp_path / "a.npz", **{name: part[:16] for name, part in arrays.items()})
+    with pytest.warns(RuntimeWarning, match="on 24 images and a has 16 now"):
+        run = pretrain(tiny(a, late), watch(lambda step: None))  # its third step of four
+    assert run.metrics("train")[-1]["l0"] == pytest.approx(2 / 12)
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize("activation", ["top", "calibrated"])
+def test_a_run_that_is_not_rectified_yet_can_be_opened(tiny, watch, activation, ema):
+    late = {"model": {"activation": activation}, "train": {"rectify_from": 0.9}, "optim": {"ema": ema}}
+    stopped_at(3, tiny, watch, late)
+    run, images = Run.open(tiny().train.out), torch.rand(20, 3, 8, 8)
+    with torch.no_grad():
+        z = run.model()(images)[1]
+        for source in (run.folder, run.weights()[1]):
+            model = lpjepa.load(source, "cpu")
+            assert torch.equal(model.projector(model.encoder(images)), z)
+    if activation == "top":
+        assert ((z > 0).sum(1) == 2).all(), "of 12 features, as the target says: 0.2 of them"
+    assert (z >= 0).all()
+
+
+@pytest.mark.parametrize("ema", [False, True])
+def test_a_run_that_is_not_rectified_yet_lacks_nothing_but_its_rectifier(tiny, watch, ema):
+    average = {"optim": {"ema": 0.9 if ema else None}}
+    late = {"model": {"activation": "top"}, "train": {"rectify_from": 0.9}, **average}
+    stopped_at(3, tiny, watch, late)
+    run = Run.open(tiny().train.out)
+    state = checkpoint.load_newest(run.checkpoints)
+    places = [(state[part], part, prefix) for part, prefix in (("trainee", "model."), ("ema", ""))[: 1 + ema]]
+    for weights, _, prefix in places:
+        del weights[f"{prefix}encoder.stem.0.weight"]
+    rectified = rectified_state(state, run.config)
+    for weights, part, prefix in places:
+        added = {f"{prefix}projector.7.{name}" for name in ("active", "batches")}
+        assert rectified[part].keys() - weights.keys() == added
+        assert rectified[part][f"{prefix}projector.7.batches"] == 3
+    checkpoint.save(run.checkpoints, 3, state)
+    with pytest.raises(RuntimeError, match=r"Missing key.*encoder\.stem\.0\.weight"):
+        run.model()
+    with pytest.raises(ValueError, match="the weights do not fit the encoder that is described there"):
+        lpjepa.load(run.folder, "cpu")
 
 
 def test_a_share_at_the_end_of_a_training_that_is_rectified_late_goes_on_from_that(tiny):
@@ -497,14 +594,42 @@ def test_a_share_at_the_end_of_a_training_that_is_rectified_late_goes_on_from_th
         ({"loss": {"method": "lpjepa"}}, "rectify_from: 0.5 is of no use where the target is not rectified"),
         ({"loss": {"method": "simclr"}}, "use it with loss.method rectified_lpjepa"),
         ({"target": {"rectified": False}}, "0.5 is of no use where the target is not rectified"),
-        ({"model": {"activation": "none"}}, "0.5 is of no use with model.activation none"),
+        (
+            {"model": {"activation": "none"}},
+            "0.5 is of no use with model.activation none, .*; use relu, rep_relu, calibrated or top",
+        ),
         ({"train": {"rectify_from": 1.5}}, r"train.rectify_from: expected a share from 0 to 1, got 1.5"),
         ({"model": {"activation": "calibrated"}, "train": {"rectify_from": 1.0}}, "rectify_from: at 1 the"),
+        (
+            {"model": {"activation": "top"}, "train": {"calibrate_from": 0.3}},
+            r"train.calibrate_from: 0.3 is before train.rectify_from 0.5, .* set it to 0.5 or more$",
+        ),
+        (
+            {"model": {"activation": "top"}, "target": {"from_mu": 1.0}},
+            r"train.calibrate_from: 0.0 is before target.there_at 0.8, .*; set it to 0.8 or more, or to 1$",
+        ),
+        (
+            {"model": {"activation": "top"}, "target": {"from_mu": 1.0, "there_at": 1.0}},
+            r"train.calibrate_from: 0.0 is before target.there_at 1.0, .*; set it to 1$",
+        ),
     ],
 )
 def test_rectifying_late_what_is_not_rectified_is_refused(tiny, changes, words):
     with pytest.raises(ConfigError, match=words):
         pretrain(tiny({"train": {"rectify_from": 0.5}}, changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"activation": "rep_relu"}},
+        {"model": {"activation": "top"}, "train": {"calibrate_from": 0.5}},
+        {"model": {"activation": "top"}, "target": {"from_mu": 1.0, "there_at": 0.5}},
+        {"model": {"activation": "top"}, "target": {"from_mu": 1.0}, "train": {"calibrate_from": 0.8}},
+    ],
+)
+def test_rectifying_late_goes_with_other_shares_of_the_training(tiny, changes):
+    check_combination(tiny({"train": {"rectify_from": 0.5}}, changes), 1)
 
 
 def test_a_checkpoint_of_another_training_begins_no_run(tiny, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from lpjepa.models import CalibratedReLU, ShareReLU, SparseModel, synchronise_ba
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.capture import CapturedStep
 from lpjepa.training.combination import check_combination
-from lpjepa.training.config import MATCHING, Config
+from lpjepa.training.config import MATCHING, Config, settled_from
 from lpjepa.training.fork import dense
 from lpjepa.training.monitors import HELD, LARGEST_SAMPLE, Features, extract, measure
 from lpjepa.training.objectives import Course, build_objective, target_of
@@ -56,6 +57,7 @@ class Assembly:
     rates: list[float]
     preprocess: EvalTransform
     course: Course | None = None
+    compiling: threading.Thread | None = None  # the step's kernels, ahead of their launch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -185,19 +187,30 @@ def assemble(
     device: torch.device,
     rank: int,
     world: int,
-    rectified: bool = True,
+    at_step: int = 0,
     images: tuple[ImageSet, ImageSet | None] | None = None,
 ) -> Assembly:
     """Load the data, unless it is here already, and build everything for one process of `world`.
 
-    rectified: whether the place of the training is beyond `train.rectify_from`.
+    at_step: where the training stands, before or beyond `train.rectify_from`.
     """
     check_combination(config, world)
-    if not rectified:
-        config = dense(config)
     if config.train.compile and device.type == "cuda":
         wake_compiler()
     train, val = images or load_images(config)
+    loader = Batches(
+        train, config.train.batch_size * world,
+        seed=config.train.seed, rank=rank, world=world, device=device, workers=config.data.workers,
+    )  # fmt: skip
+    together = config.optim.accumulate
+    if loader.steps_per_epoch < together:
+        raise ConfigError(
+            f"optim.accumulate: {together} batches are asked for and an epoch has only "
+            f"{loader.steps_per_epoch}"
+        )
+    steps = config.train.epochs * (loader.steps_per_epoch // together)
+    if at_step < step_at(config.train.rectify_from, steps):
+        config = dense(config)
     torch.manual_seed(config.train.seed)  # the same initial weights on every process
     model = build_model(config)
     classes = train.num_classes if train.labels is not None else 0
@@ -243,21 +256,9 @@ def assemble(
     )
     size = config.views.size
     compiling = precompile(step, (config.views.num_views, config.train.batch_size, 3, size, size), world == 1)
-    loader = Batches(
-        train, config.train.batch_size * world,
-        seed=config.train.seed, rank=rank, world=world, device=device, workers=config.data.workers,
-    )  # fmt: skip
-    if loader.steps_per_epoch < config.optim.accumulate:
-        raise ConfigError(
-            f"optim.accumulate: {config.optim.accumulate} batches are asked for and an epoch has only "
-            f"{loader.steps_per_epoch}"
-        )
-    together = config.optim.accumulate
-    steps = config.train.epochs * (loader.steps_per_epoch // together)
     for rectifier in ShareReLU.within(model.projector):
-        start = max(config.train.calibrate_from, config.train.rectify_from)
-        rectifier.after.fill_(together * step_at(start, steps))
-    batch = config.train.batch_size * world * config.optim.accumulate
+        rectifier.after.fill_(together * step_at(settled_from(config), steps))
+    batch = config.train.batch_size * world * together
     rates = [config.optim.lr, config.optim.probe_lr]
     if config.optim.scale_lr_by_batch:
         rates = [scaled_by_batch(rate, batch) for rate in rates]
@@ -271,7 +272,7 @@ def assemble(
     moves = config.target.from_mu is not None and config.loss.method in MATCHING
     return Assembly(
         config, device, train, val, loader, step, run_step, rates[: len(optimizers)], preprocess,
-        Course(config) if moves else None,
+        Course(config) if moves else None, compiling,
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lpjepa.training._typed import ConfigError
-from lpjepa.training.config import SET_SHARE, Config, activation_of, target_is_rectified
+from lpjepa.training.config import SET_SHARE, Config, activation_of, settled_from, target_is_rectified
+from lpjepa.training.objectives import target_of
 
 
 def check_combination(config: Config, world: int) -> None:
@@ -16,6 +17,7 @@ def check_combination(config: Config, world: int) -> None:
         raise ConfigError(
             f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
         )
+    target_of(config)  # which refuses one that cannot be
     _check_late(config, activation_of(config))
     _check_share(config, activation_of(config))
     if config.views.num_views < 2:
@@ -33,13 +35,14 @@ def _check_late(config: Config, activation: str) -> None:
     if start > 0 and activation == "none":
         raise ConfigError(
             f"train.rectify_from: {start} is of no use with model.activation none, which never rectifies "
-            "features; use relu, calibrated or top"
+            "features; use relu, rep_relu, calibrated or top"
         )
 
 
 def _check_share(config: Config, activation: str) -> None:
     """Whether the share of active features can be set as the config says."""
     start, by_images = config.train.calibrate_from, config.train.calibrate_on == "images"
+    there, turn = config.target.there_at, config.train.rectify_from
     if activation not in SET_SHARE:
         if start > 0:
             raise ConfigError(
@@ -51,17 +54,23 @@ def _check_share(config: Config, activation: str) -> None:
             f"model.activation: {activation} takes its share of active features from a rectified target; use "
             "it with loss.method rectified_lpjepa"
         )
-    elif config.target.from_mu is not None and max(start, config.train.rectify_from) < config.target.there_at:
+    elif config.target.from_mu is not None and settled_from(config) < there:
+        remedy = f"{there} or more, or to 1" if there < 1 else "1"
         raise ConfigError(
-            f"target.from_mu: model.activation {activation} would hold the share of active features while "
-            "the target moves; let it begin when that is there, as with train.calibrate_from 1"
+            f"train.calibrate_from: {start} is before target.there_at {there}, until which the target "
+            f"moves; set it to {remedy}"
+        )
+    elif 0 < start < turn:
+        raise ConfigError(
+            f"train.calibrate_from: {start} is before train.rectify_from {turn}, until which features are "
+            f"not rectified; leave it out, or set it to {turn} or more"
         )
     if by_images and activation != "calibrated":
         raise ConfigError(
             f"train.calibrate_on: images is of no use with model.activation {activation}, which has no "
             "thresholds; use calibrated"
         )
-    if activation == "calibrated" and max(start, config.train.rectify_from) == 1 and not by_images:
+    if activation == "calibrated" and settled_from(config) == 1 and not by_images:
         key = "calibrate_from" if start == 1 else "rectify_from"
         raise ConfigError(
             f"train.{key}: at 1 the training is over and thresholds follow no views any more; set "

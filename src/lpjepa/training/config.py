@@ -173,7 +173,7 @@ class TrainConfig:
     features; a plain rectifier until then. 1: when the training is over."""
     rectify_from: float = 0.0
     """Share of the training after which features and target are rectified (rectified_lpjepa); until then it
-    is that of lpjepa, whose encoder learns sparse targets faster. 1: when the training is over."""
+    is that of lpjepa, whose gradient passes through all features. 1: when the training is over."""
     calibrate_on: Literal["views", "images"] = "views"
     """images: set the thresholds of calibrated once more when the training is over, by its images as
     evaluation sees them; features of views, which training sees, are not active as often."""
@@ -250,7 +250,7 @@ def check(config: Config) -> Config:
         (_POSITIVE, "a positive number", lambda value: 0 < value < math.inf),
         (_NOT_NEGATIVE, "zero or a positive number", lambda value: 0 <= value < math.inf),
         (("target.there_at",), "a share of the training, above 0 and up to 1", lambda value: 0 < value <= 1),
-        (("target.from_mu",), "a finite number", math.isfinite),
+        (("target.mu", "target.from_mu"), "a finite number", math.isfinite),
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
         (
@@ -277,6 +277,11 @@ def target_is_rectified(config: Config) -> bool:
     if config.target.rectified is not None:
         return config.target.rectified
     return config.loss.method != "lpjepa"
+
+
+def settled_from(config: Config) -> float:
+    """Share of the training after which features are as they stay: rectified, and their share set."""
+    return max(config.train.calibrate_from, config.train.rectify_from)
 
 
 def differing_keys(ours: Config, theirs: Config) -> list[str]:

@@ -12,15 +12,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from lpjepa.models import ShareReLU
 from lpjepa.training import checkpoint
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.config import SET_SHARE, Config, differing_keys
 from lpjepa.training.journal import Journal
 from lpjepa.training.layers import replace
-from lpjepa.training.run import Run, build_model
+from lpjepa.training.run import Run, with_rectifier
 
 
 def plain_until(config: Config) -> tuple[Config, float]:
@@ -47,15 +44,9 @@ def dense(config: Config) -> Config:
 
 def rectified_state(state: dict[str, Any], config: Config) -> dict[str, Any]:
     """`state` with what the rectifier of `config` keeps, where there was none or another one until now."""
-    model = build_model(config)
-    for rectifier in ShareReLU.within(model.projector):
-        rectifier.batches.fill_(state["progress"]["step"] * config.optim.accumulate)
-    own: dict[str, Tensor] = model.state_dict()
-    state = {
-        **state,
-        "trainee": {**{f"model.{name}": value for name, value in own.items()}, **state["trainee"]},
-    }
-    return state | {"ema": {**own, **state["ema"]}} if "ema" in state else state
+    batches = state["progress"]["step"] * config.optim.accumulate
+    state = {**state, "trainee": with_rectifier(state["trainee"], config, "model.", batches)}
+    return state | {"ema": with_rectifier(state["ema"], config, batches=batches)} if "ema" in state else state
 
 
 def fork(path: Path, config: Config) -> Run:

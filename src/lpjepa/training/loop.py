@@ -51,7 +51,9 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             display.say(f"{folder} is finished{lost}; --train.no-resume trains it anew")
             return run
         try:
-            assembly = assemble(config, device, rank, world, rectified=config.train.rectify_from == 0)
+            content = checkpoint.load_newest(run.checkpoints) if saved == "resume" else None
+            at_step = 0 if content is None else content["progress"]["step"]
+            assembly = assemble(config, device, rank, world, at_step)
             sinks = build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
         except Exception:
             for place in new if rank == 0 else []:
@@ -64,7 +66,9 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
         trainer = Trainer(run, assembly, journal, display, stop, rank, world)
         del assembly  # which the trainer lets go of when it builds the next one
         try:
-            trainer.train(resume=saved == "resume")
+            trainer.begin(content)
+            del content  # several times the weights
+            trainer.train()
         finally:
             display.close()
             journal.close()
@@ -129,24 +133,27 @@ class Trainer:
         self.kept_steps = {share: step_at(share, self.total) for share in train.keep_at}
         self.save_every = max(1, round(train.checkpoint_every * parts.steps_per_epoch))
 
-    def train(self, resume: bool) -> None:
+    def begin(self, saved: dict[str, Any] | None) -> None:
+        """Stand at the first step, or where a saved state stands."""
         if self.rank == 0:
             size = state.state_bytes(self.parts.step)
             checkpoint.check_room(self.run.folder, size, len(self.kept_steps))
-        if resume:
-            self._resume()
+        if saved is not None:
+            self._resume(saved)
         elif self.rank == 0:
             self.journal.keep_until(-1)
         self.display.say(
             f"{self.run.folder}: {self.parts.describe()}"
             + (f", rectified from step {self.rectify_at}" if self.rectify_at else "")
-            + (f", resumed at step {self.step_now}" if resume else "")
+            + (f", resumed at step {self.step_now}" if saved is not None else "")
         )
         for share, step in self.kept_steps.items():
             if step <= self.step_now and not (self.run.checkpoints / checkpoint.kept_name(share)).is_file():
                 self.display.say(f"train.keep_at {share:g}: step {step} is past, no checkpoint is kept there")
         if advice := self.parts.advice(self.world):
             self.display.say(advice)
+
+    def train(self) -> None:
         self.display.start(self.step_now, self.total)
         self._clock = (time.monotonic(), self.step_now)
         while self.step_now < self.total:
@@ -173,7 +180,7 @@ class Trainer:
                 self._stop_if_diverged()
                 batches.close()  # it holds the parts before
                 self.display.say(f"step {self.step_now}: features and target are rectified from here on")
-                self._rectify(self._state())
+                self._rectify()
             # Every process must take the same way here, so many agree only where they wait anyway.
             asked = (
                 bool(self.stop)
@@ -193,15 +200,20 @@ class Trainer:
             if turns:
                 return
 
-    def _rectify(self, content: dict[str, Any]) -> None:
-        """Go on from a state with features and target rectified: other parts, the same weights."""
+    def _rectify(self) -> None:
+        """Go on with features and target rectified: other parts, the same weights."""
+        began, content = time.monotonic(), self._state()
         device, images = self.parts.device, (self.parts.train, self.parts.val)
+        if self.parts.compiling is not None:
+            self.parts.compiling.join()  # it would still be at work when the next step is captured
         del self.parts  # with its CUDA graphs, before there are others
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        self.parts = assemble(self.config, device, self.rank, self.world, images=images)
+        self.parts = assemble(self.config, device, self.rank, self.world, self.step_now, images)
         state.restore(self.parts.step, rectified_state(content, self.config))
+        # Time spent building is not time spent training.
+        self._clock = (self._clock[0] + time.monotonic() - began, self._clock[1])
 
     def _step(self, batch: StepInput) -> None:
         parts, optim = self.parts, self.config.optim
@@ -283,9 +295,7 @@ class Trainer:
         if self.rank == 0:
             checkpoint.save(self.run.checkpoints, self.step_now, content, name)
 
-    def _resume(self) -> None:
-        content = checkpoint.load_newest(self.run.checkpoints)
-        assert content is not None  # `_prepare` saw one
+    def _resume(self, content: dict[str, Any]) -> None:
         progress = content["progress"]
         against = None
         if self.rank == 0:  # whose circumstances were saved: shards are divided among the processes
@@ -297,10 +307,9 @@ class Trainer:
             raise ConfigError(against)
         if self.rank == 0:
             self.run.save_config()  # images may have moved
-        if progress["step"] >= self.rectify_at > 0:
-            self._rectify(content)
-        else:
-            state.restore(self.parts.step, content)
+        if progress["step"] >= self.rectify_at > 0:  # perhaps not so when it was saved, of more images
+            content = rectified_state(content, self.config)
+        state.restore(self.parts.step, content)
         self.step_now, self.steps_summed, self.latest = (
             progress["step"],
             progress["steps_summed"],

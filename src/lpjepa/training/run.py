@@ -13,7 +13,7 @@ from lpjepa._whole import write_whole
 from lpjepa.models import ShareReLU, SparseModel, build
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.checkpoint import CheckpointError, command, load, newest
-from lpjepa.training.config import Config, activation_of
+from lpjepa.training.config import SET_SHARE, Config, activation_of, settled_from
 from lpjepa.training.journal import read_journal
 from lpjepa.training.layers import load_config
 from lpjepa.training.objectives import build_target
@@ -81,17 +81,17 @@ class Run:
         path, state = found
         trainee = state["trainee"].items()
         trained = {k.removeprefix("model."): v for k, v in trainee if k.startswith("model.")}
-        return state.get("ema", trained), path
+        weights = state.get("ema", trained)
+        # Until then there is no rectifier that could keep anything.
+        late = self.config.train.rectify_from > 0
+        return with_rectifier(weights, self.config) if late else weights, path
 
     def model(
         self, device: str | torch.device = "cpu", weights: dict[str, Tensor] | None = None
     ) -> SparseModel:
         """The trained pair in evaluation mode, with its newest weights or the ones given."""
         model = build_model(self.config)
-        weights = self.weights()[0] if weights is None else weights
-        if self.config.train.rectify_from > 0:  # until then there is no rectifier that could keep anything
-            weights = {**model.state_dict(), **weights}
-        model.load_state_dict(weights)
+        model.load_state_dict(self.weights()[0] if weights is None else weights)
         return model.to(device).eval()
 
     def save_config(self) -> None:
@@ -112,6 +112,24 @@ def build_model(config: Config) -> SparseModel:
     return model
 
 
+def with_rectifier(
+    weights: dict[str, Tensor], config: Config, prefix: str = "", batches: int = 0
+) -> dict[str, Tensor]:
+    """`weights` with what the rectifier of `config` keeps, where there was none or another one until now.
+
+    batches: of the training until now. Whatever else is missing stays so, and is an error where they are
+    loaded.
+    """
+    if activation_of(config) not in SET_SHARE:
+        return weights
+    kept: dict[str, Tensor] = {}
+    for name, part in build_model(config).named_modules():
+        if isinstance(part, ShareReLU):
+            part.batches.fill_(batches)
+            kept |= part.state_dict(prefix=f"{prefix}{name}.")
+    return {**kept, **weights}
+
+
 def table(runs: list[Run], names: list[str] | None = None) -> str:
     """The paper's table: accuracies and sparsities of each run, and beneath it what its target predicts."""
     names = names or [run.folder.name for run in runs]
@@ -130,6 +148,11 @@ def table(runs: list[Run], names: list[str] | None = None) -> str:
     lines.insert(1, "-" * len(lines[0]))
     if any(run.final.get("probe") == "frozen" for run in runs):
         lines.append("Accuracies: probes fitted on frozen features; the epochs show those of online probes.")
+    if any(run.final.get("probe") == "online" and settled_from(run.config) == 1 for run in runs):
+        lines.append(
+            "Projector accuracies: online probes, which learned before the features were rectified or their "
+            "share was set; lpjepa evaluate fits others."
+        )
     return "\n".join(lines)
 
 
