@@ -16,6 +16,7 @@ from lpjepa.training import CheckpointError, Diverged, Run, checkpoint, load_con
 from lpjepa.training.assembly import assemble, load_images
 from lpjepa.training.config import LossConfig
 from lpjepa.training.display import Lines
+from lpjepa.training.loop import Trainer
 from lpjepa.training.run import table
 
 CPU = torch.device("cpu")
@@ -362,6 +363,26 @@ def test_online_probes_that_never_saw_the_features_are_named_in_the_closing_tabl
     assert ("projector_accuracy_online" in run.final) == (probe == "frozen")
     said = "Projector accuracies: online probes, which learned before" in table([run])
     assert said == (probe == "online" and 1.0 in late.values())
+
+
+@pytest.mark.parametrize("method", ["rectified_lpjepa", "ncl"])
+def test_features_that_fall_silent_are_said_once(tiny, capsys, monkeypatch, method):
+    """The last layer's bias, moved where nothing is positive from the third step on."""
+    step = Trainer._step
+
+    def silenced(self, batch):
+        step(self, batch)
+        if self.step_now >= 3:
+            projector = self.parts.step.trainee.model.projector
+            [*_, last] = [part for part in projector if isinstance(part, torch.nn.Linear)]
+            torch.nn.init.constant_(last.bias, -1e6)
+
+    monkeypatch.setattr(Trainer, "_step", silenced)
+    run = pretrain(tiny({"loss": {"method": method}, "train": {"epochs": 4}}), Lines())
+    lines = [line for line in capsys.readouterr().out.splitlines() if "no feature is active" in line]
+    assert run.final["l0"] == 0
+    assert len(lines) == 1
+    assert ("a denser target" in lines[0]) == (method == "rectified_lpjepa")
 
 
 def test_three_views_and_compiled_calls(tiny, watch, monkeypatch):

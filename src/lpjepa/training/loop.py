@@ -126,6 +126,7 @@ class Trainer:
         self.step_now = 0
         self.steps_summed = 0
         self.latest: dict[str, Any] = {}
+        self.silent = False
         self.circumstances = circumstances.describe(parts.train, world) if rank == 0 else {}
         train = self.config.train
         self.total = train.epochs * parts.steps_per_epoch
@@ -264,8 +265,22 @@ class Trainer:
         if self.rank == 0:
             self.journal.write("epoch", self.step_now, epoch, values)
         self.display.epoch(epoch, speed, self.latest)
+        self._say_if_silent(values)
         # Time spent measuring is not time spent training.
         self._clock = (time.monotonic(), self.step_now)
+
+    def _say_if_silent(self, values: dict[str, Any]) -> None:
+        """Say, when it begins, that no feature is active: a rectified training rarely comes back from it."""
+        if values["l0"] == 0 and not self.silent:
+            sparse = self.config.loss.method == "rectified_lpjepa"
+            remedies = (
+                "a denser target, a lower optim.lr or model.activation top" if sparse else "a lower optim.lr"
+            )
+            self.display.say(
+                f"step {self.step_now}: no feature is active on any image measured, and such features get no "
+                f"gradient; {remedies} may help"
+            )
+        self.silent = values["l0"] == 0
 
     def _stop_if_diverged(self) -> None:
         found = self.parts.step.health.verdict()
@@ -328,6 +343,7 @@ class Trainer:
             self.parts.calibrate()
             self._save()  # in the place of the last one
         values = self.parts.final() | self._broken()
+        self._say_if_silent(values)
         if "broken_images" in values:
             self.display.say(f"{values['broken_images']} broken images were skipped")
         if self.rank == 0:
