@@ -227,6 +227,10 @@ def test_rows_set_no_key_that_identity_ignores() -> None:
 
 
 def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
+    assert [recipe.name for recipe in select(["tab:cifar100-table", "fig:acc_vs_l0"])] == [
+        "cifar100",
+        "accuracy-sigma",
+    ]
     with pytest.raises(ValueError, match=r"there is no recipe 'cifar10'; did you mean cifar100\?"):
         select(["cifar10"])
     assert {recipe.kind for recipe in select(["tables"])} == {"table"}

@@ -170,8 +170,9 @@ def test_beside_an_average_stands_the_papers_over_the_same_sets() -> None:
              ("DTD", "cifar10", "cifar100", "flowers", "pets")}  # fmt: skip
     result = {"final": {}, "pieces": {"transfer": piece}, "scale": "small", "seed": 5}
     entries = tuple(Entry(case, (result,)) for case in recipe.cases("small"))
-    found = [g for v in verdicts(Collected(recipe, "small", entries, 13)) for g in v.grounds]
-    assert any("in the paper +19.28" in text for text in found)
+    judged = verdicts(Collected(recipe, "small", entries, 13))
+    (beats,) = (v for v in judged if any("in the paper +19.28" in text for text in v.grounds))
+    assert beats.behind, "equal rows, where the paper's differ by 19 points"
 
 
 def test_grounds_say_which_test_held_by_how_much_and_what_is_missing() -> None:
@@ -200,6 +201,44 @@ def test_a_difference_within_the_spread_of_seeds_is_called_so() -> None:
         assert (verdict.word, verdict.faint) == ("holds", faint)
         assert verdict.grounds[0].endswith("within the spread of seeds") is bool(faint)
     assert not verdicts(_collected(near), {"projector": 9.0})[0].faint
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"kind": "at_least", "column": "encoder", "row": {"mu": 0}, "value": 67.9},
+        {"kind": "at_least", "column": "encoder", "row": {"mu": 0}, "value": 68.1},
+        {"kind": "published", "columns": ["encoder"], "tolerance": 8.1},
+    ],
+)
+def test_a_bound_within_the_spread_of_one_rows_seeds_is_called_so(test: dict[str, Any]) -> None:
+    """A single row 0.1 points from its bound: sure if a training varies by less than half of that."""
+    for deviation, faint in ((0.049, ()), (0.051, ("seeds",))):
+        assert verdicts(_collected([test]), {"encoder": deviation})[0].faint == faint
+
+
+def test_probes_fitted_after_the_training_vary_as_frozen_ones_do() -> None:
+    recipe = catalog()["continuous-mapping"]
+    top1 = {"rgn": 0.40, "lpjepa": 0.41}
+    entries = []
+    for case in recipe.cases("small"):
+        piece = {"projector": {when: {"top1": top1[case["method"]]} for when in ("before", "after")}}
+        result = {"final": {}, "pieces": {"posthoc": piece}, "scale": "small", "seed": 5}
+        entries.append(Entry(case, (result,)))
+    found = Collected(recipe, "small", tuple(entries), 8)
+    for deviation, faint in ((0.35, ()), (0.36, ("seeds",))):  # a point is 2 * sqrt(2) of 0.354
+        (verdict,) = (v for v in verdicts(found, {"projector_frozen": deviation}) if "worse than" in v.claim)
+        assert (verdict.word, verdict.faint) == ("does not hold", faint)
+
+
+def test_tests_of_two_columns_say_which_accuracy_they_are_about() -> None:
+    tests = [
+        {"kind": "undominated", "columns": ["l0", column], "of": {"mu": -1}} for column in ("encoder", "l1")
+    ]
+    tests[1]["columns"] = ["encoder", "l0"]
+    (verdict,) = verdicts(_collected(tests))
+    assert verdict.grounds[0].startswith("no: encoder 0 of 1 rows; RGN_1.0(0")
+    assert verdict.grounds[1].startswith("no: l0 0 of 1 rows; RGN_1.0(0")
 
 
 def test_a_difference_within_the_spread_of_label_draws_is_called_so() -> None:

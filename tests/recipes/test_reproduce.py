@@ -561,11 +561,28 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     [
         (["runtime", "--seeds", "9"], "--seeds 9: these recipes have seed 0"),
         (["runtime", "--whole"], "--whole: say with --minutes how long it may take"),
+        (["runtime", "--epochs", "-1"], "--epochs -1: expected 1 or more"),
+        (["runtime", "--minutes", "nan"], "--minutes nan: expected more than 0"),
+        (["runtime", "--minutes", "-3"], "--minutes -3: expected more than 0"),
+        (["runtime", "--device", "gpu"], "device: 'gpu' is not a device here"),
+        (
+            ["runtime", "--out", "FILE"],
+            "FILE: the folder cannot be written (File exists); choose another with --out",
+        ),
+        (
+            ["runtime", "--work", "FILE"],
+            "FILE: the folder cannot be written (File exists); choose another with --work",
+        ),
     ],
 )
-def test_flags_that_would_do_nothing_are_named(words, sentence) -> None:
+def test_flags_that_cannot_be_are_named_before_anything_is_trained(
+    words, sentence, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "FILE").write_text("")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=re.escape(sentence)):
         reproduce.run(words)
+    assert not (tmp_path / "results").exists()
 
 
 def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path, monkeypatch) -> None:

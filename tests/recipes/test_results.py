@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lpjepa.recipes import Store, catalog, collect, plan, select
+from lpjepa.recipes import Places, Store, catalog, collect, plan, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.chapters import CHAPTERS
 from lpjepa.recipes.claims import Verdict, verdicts
@@ -181,6 +181,39 @@ def test_what_closes_the_gap_and_at_what_cost(tmp_path: Path) -> None:
     assert f"plain loss: {good}. Changes" in "\n".join(lines)
 
 
+def test_what_is_not_rectified_has_no_gap_to_close(tmp_path: Path) -> None:
+    recipe, store = catalog()["dense-first"], Store(tmp_path, "small")
+    for case in recipe.cases("small"):
+        _put(store, config_of(case, "small", 5))
+    found = collect(recipe, "small", store)
+    text = l0_answers({"dense-first": found})
+    assert "| rectified at the end, largest features | 100 | 5 of 5 |" in text
+    assert "never rectified" not in text
+    rows = [line for line in markdown(found).splitlines() if "GN_1.0" in line]
+    assert sum("| 0.5200 |  |" in row for row in rows) == 5, "of the target of what is never rectified"
+
+
+def test_the_page_of_all_trainings_can_be_written_and_is_not_replaced_by_none(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """Whatever is trained next, the page can be made: numbers of no meaning, for every training there is."""
+    from lpjepa.recipes import results
+
+    monkeypatch.setattr(results, "_draw", lambda *_: None)
+    store = Store(tmp_path / "results", "small")
+    for job in plan(catalog().values(), "small"):
+        _put(store, job.config)
+    of = lambda where: {"small": Places(tmp_path / "w", tmp_path / where, tmp_path, "small")}
+    path = results.write_docs(of("results"), tmp_path / "docs")
+    page = path.read_text(encoding="utf-8")
+    assert "| never rectified |" in page
+    with pytest.raises(
+        ValueError, match=r"--results .*typo: there are no results of the small scale; .*stays"
+    ):
+        results.write_docs(of("typo"), tmp_path / "docs")
+    assert path.read_text(encoding="utf-8") == page
+
+
 def test_the_preset_is_judged_beside_the_search_by_frozen_probes(tmp_path: Path) -> None:
     searched = _search(tmp_path, {("plain loss", 0.0): (0.55, 0.5)})
     recipe, store = catalog()["exact-sparsity-preset"], Store(tmp_path, "small")
@@ -304,15 +337,15 @@ def test_a_recipe_has_a_section_once_it_shows_something(tmp_path: Path) -> None:
 
 def test_a_verdict_on_one_seed_of_two_holds_so_far(tmp_path: Path) -> None:
     recipe, store = catalog()["cifar100"], Store(tmp_path, "small")
-    dense = lambda: next(
-        v for v in verdicts(collect(recipe, "small", store)) if v.claim.startswith("Without rectification")
+    sparse = lambda: next(
+        v for v in verdicts(collect(recipe, "small", store)) if v.claim.startswith("NCL is as sparse")
     )
     for seed, word in ((6, "holds so far"), (5, "holds")):
         for case in recipe.cases("small"):
-            if case["method"] in ("lejepa", "vicreg", "simclr"):
-                _put(store, config_of(case, "small", seed), l0=1.0)
-        assert dense().word == word
-    assert dense().summary() == "**holds**"
+            if case["method"] == "ncl-relu" or case["mu"] == -2:
+                _put(store, config_of(case, "small", seed), l0=0.05)
+        assert sparse().word == word
+    assert sparse().summary() == "**holds**"
 
 
 def test_a_claim_that_holds_by_far_more_than_in_the_paper_says_so(tmp_path: Path) -> None:

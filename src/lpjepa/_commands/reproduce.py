@@ -56,9 +56,14 @@ def run(arguments: list[str]) -> int:
     from lpjepa.recipes import Places, collect, plan, render, results, select, sweep
     from lpjepa.recipes.sound import check_recipe
     from lpjepa.recipes.store import Store
+    from lpjepa.training.checkpoint import check_writable
 
     if chosen.jobs < 1:
         raise ValueError(f"--jobs {chosen.jobs}: expected 1 or more")
+    if chosen.epochs is not None and chosen.epochs < 1:
+        raise ValueError(f"--epochs {chosen.epochs}: expected 1 or more")
+    if chosen.minutes is not None and not chosen.minutes > 0:
+        raise ValueError(f"--minutes {chosen.minutes:g}: expected more than 0")
     places_of = {
         scale: Places(chosen.work, chosen.results, chosen.data_root, scale)
         for scale in ("smoke", "small", "paper")
@@ -73,6 +78,8 @@ def run(arguments: list[str]) -> int:
     recipes, places = select(names), places_of[chosen.scale]
     for recipe in recipes:
         check_recipe(recipe)
+    if names and not chosen.train_only:
+        check_writable(chosen.out, "--out")
     status = 0
     if names and not chosen.render_only:
         jobs = plan(recipes, chosen.scale, chosen.epochs)

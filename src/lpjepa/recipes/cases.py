@@ -22,6 +22,7 @@ from lpjepa.training.layers import replace
 
 SCALES = ("smoke", "small", "paper")
 TARGETED = ("rgn", "lpjepa", "rgn-on-plain", "gn-on-rectified")
+PREDICTED = ("rgn", "rgn-on-plain")  # whose target, being rectified, predicts an l0
 _PLAIN = ("method", "base", "p", "mu", "sigma")
 _OTHER = ("label", "latex", "group", "paper", "grid")
 _SIGMA = {"gn": ("σ_GN", r"\sigma_{\operatorname{GN}}"), "rgn": ("σ_RGN", r"\sigma_{\operatorname{RGN}}")}

@@ -10,9 +10,8 @@ from importlib import resources
 from typing import Any
 
 from lpjepa._names import suggestion
-from lpjepa.recipes.cases import Case, averaged, expand, for_scale, read_yaml, scale_of
+from lpjepa.recipes.cases import Case, averaged, expand, read_yaml, scale_of
 
-KINDS = ("table", "figure")
 # Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end.
 OURS = re.compile(r"_theory$|_gap$|_frozen$|_chosen$|_train$|^dead$|^change/")
 
@@ -125,7 +124,7 @@ def _read(kind: str, name: str, path: str) -> Recipe:
 
 
 def select(names: Iterable[str]) -> list[Recipe]:
-    """Recipes by name; `tables`, `figures` and `all` stand for many."""
+    """Recipes by name or the paper's label; `tables`, `figures` and `all` stand for many."""
     recipes = catalog()
     chosen: dict[str, Recipe] = {}
     for name in names:
@@ -133,10 +132,12 @@ def select(names: Iterable[str]) -> list[Recipe]:
             chosen |= {n: r for n, r in recipes.items() if name == "all" or r.kind == name[:-1]}
         elif name in recipes:
             chosen[name] = recipes[name]
+        elif labelled := {n: r for n, r in recipes.items() if name in r.label}:
+            chosen |= labelled
         else:
             hint = suggestion(name, recipes, "`lpjepa reproduce` lists what there is")
             raise ValueError(f"there is no recipe {name!r}; {hint}")
     return list(chosen.values())
 
 
-__all__ = ["KINDS", "Recipe", "catalog", "for_scale", "select"]
+__all__ = ["Recipe", "catalog", "select"]

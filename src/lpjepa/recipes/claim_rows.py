@@ -22,7 +22,8 @@ class Outcome:
     """How many of the cases that a test is about are as it says, and the numbers.
 
     Of two rows of n and m seeds, `distance` is how far their difference lies from its bound, over
-    sqrt(1/n + 1/m): in the measure of a standard deviation over seeds. `excess` is how much larger, in points
+    sqrt(1/n + 1/m), and of one row its value, over sqrt(1/n): in the measure of a standard deviation over
+    seeds, that of `column` where the test names none or several. `excess` is how much larger, in points
     of accuracy, it is than that of the paper's rows, where these are known. `drawn` says that other draws of
     few labels could turn it.
     """
@@ -33,6 +34,7 @@ class Outcome:
     distance: float | None = None
     excess: float | None = None
     drawn: bool = False
+    column: str = ""
 
     @property
     def word(self) -> str:

@@ -39,7 +39,6 @@ from lpjepa.recipes.claim_rows import (
 from lpjepa.recipes.collected import Collected, Entry
 from lpjepa.recipes.values import label_draws, number
 
-POINTS = ("encoder", "projector")  # columns in points of accuracy
 ROUNDING = 1e-6  # of differences: at a bound the last bits must not decide
 
 
@@ -64,7 +63,8 @@ def _pair(
     if papers[0] is not None and papers[1] is not None:
         theirs = papers[0] - papers[1]
         text += f"; in the paper {'+' if theirs >= 0 else ''}{shown(theirs, column)}"
-        excess = a - b - theirs if column in POINTS else None
+        in_points = column in ("encoder", "projector") or column.startswith("transfer/")
+        excess = a - b - theirs if in_points else None
     single = sum(1 / len(entry.results) for entry in entries) ** 0.5
     above = a - b - margin
     held = above > ROUNDING or (equal and above >= -ROUNDING)
@@ -139,11 +139,13 @@ def _at_least(collected: Collected, test: Test) -> Outcome:
     column, entry = test["column"], one(collected, test["row"])
     value = value_of(entry, column)
     text = f"{collected.name(entry)} {shown(value, column)} for {test['value']:g} or more"
-    return Outcome(value >= test["value"] - ROUNDING, 1, text)
+    distance = abs(value - test["value"]) * len(entry.results) ** 0.5
+    return Outcome(value >= test["value"] - ROUNDING, 1, text, distance)
 
 
 def _published(collected: Collected, test: Test) -> Outcome:
     below: list[tuple[float, str]] = []
+    near: list[tuple[float, str]] = []
     for column in test["columns"]:
         for entry in measured_rows(collected, None, column):
             paper = number(collected.recipe.published(entry.case, column))
@@ -151,10 +153,13 @@ def _published(collected: Collected, test: Test) -> Outcome:
                 value = value_of(entry, column)
                 text = f"{collected.name(entry)}, {column}: {shown(value, column)} for {shown(paper, column)}"
                 below.append((paper - value, text))
+                near.append((abs(paper - value - test["tolerance"]) * len(entry.results) ** 0.5, column))
     if not below:
         raise NotMeasured("rows with published values")
     held = sum(gap <= test["tolerance"] + ROUNDING for gap, _ in below)
-    return Outcome(held, len(below), f"{held} of {len(below)} values; furthest below {max(below)[1]}")
+    text = f"{held} of {len(below)} values; furthest below {max(below)[1]}"
+    distance, column = min(near)
+    return Outcome(held, len(below), text, distance, column=column)
 
 
 def _theory(collected: Collected, test: Test) -> Outcome:

@@ -26,6 +26,12 @@ from lpjepa.recipes.collected import Collected, Entry
 
 LAG = 5.0  # points by which a difference may exceed the paper's before the lower row counts as a weak one
 UNKNOWN = "not measured"
+# Probes that are fitted to the end on frozen features, by what the spread of such probes is called.
+AS_FROZEN = {
+    "posthoc_projector": "projector_frozen",
+    "posthoc_before": "projector_frozen",
+    "posthoc_encoder": "encoder_frozen",
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def verdicts(collected: Collected, spread: Mapping[str, float] | None = None) ->
 
 def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, float]) -> Verdict:
     tests = claim["tests"]
-    columns = {test.get("column") for test in tests}
+    columns = {_subject(test) for test in tests}
     outcomes: list[Outcome] = []
     grounds: list[str] = []
     rows: dict[str, Entry] = {}
@@ -118,9 +124,8 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
             lacks |= {} if waiting or lacking else {str(missing): None}
             continue
         outcomes.append(outcome)
-        column = test.get("column", "")
-        text = f"{column} {outcome.text}" if column and len(columns) > 1 else outcome.text
-        deviation = _deviation(column, spread)
+        text = f"{_subject(test)} {outcome.text}" if len(columns) > 1 else outcome.text
+        deviation = _deviation(outcome.column or test.get("column", ""), spread)
         near = outcome.distance is not None and outcome.distance < DEVIATIONS * deviation
         for what in ["seeds"] * near + ["label draws"] * outcome.drawn:
             text += f", within the spread of {what}"
@@ -149,11 +154,16 @@ def _judge(claim: Mapping[str, Any], collected: Collected, spread: Mapping[str, 
     )  # fmt: skip
 
 
+def _subject(test: Mapping[str, Any]) -> str:
+    """The column that a test is about; of two in which rows are compared at once, the second."""
+    return str(test["column"] if "column" in test else test["columns"][-1])
+
+
 def _deviation(column: str, spread: Mapping[str, float]) -> float:
     """Over seeds; that of transfer is not known, and taken to be no less than on the images trained on."""
     if column.startswith("transfer/"):
         column = f"{column.split('/')[2]}_frozen"
-    return spread.get(column, 0.0)
+    return spread.get(AS_FROZEN.get(column, column), 0.0)
 
 
 def _seeds_to_come(collected: Collected, rows: Sequence[Entry]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lpjepa.recipes.cases import PREDICTED
 from lpjepa.recipes.collected import Collected, Entry
 from lpjepa.recipes.values import number
 
@@ -193,10 +194,12 @@ def _closing(searches: Sequence[Collected]) -> str:
     """
     lines, good, waiting = [], [], []
     seen: set[frozenset[str]] = set()  # one search may begin with what another has shown
-    searches = [collected for collected in searches if collected.rows and collected.results()]
+    searches = [collected for collected in searches if collected.results()]
     for collected in searches:
         for group in dict.fromkeys(entry.case.group for entry in collected.entries):
-            entries = collected.where({"group": group})
+            entries = [e for e in collected.where({"group": group}) if e.case["method"] in PREDICTED]
+            if not entries:
+                continue
             trained = [entry for entry in entries if entry.results]
             if not trained:
                 waiting.append(group)

@@ -8,7 +8,7 @@ from lpjepa.recipes.catalog import Recipe
 from lpjepa.recipes.chapters import CHAPTERS
 from lpjepa.recipes.claims import LAG, Verdict, verdicts
 from lpjepa.recipes.collected import Collected
-from lpjepa.recipes.setting import stands_in
+from lpjepa.recipes.setting import length, stands_in
 from lpjepa.recipes.values import measured
 from lpjepa.recipes.wording import typeset
 
@@ -85,10 +85,9 @@ def _count(judged: Sequence[Verdict], word: str, verb: str) -> str:
 
 def _on(collected: Collected) -> str:
     """Length and scale, and the images where they are others than the paper's."""
-    epochs = " and ".join(map(str, collected.trained_epochs()))
     scale = "" if collected.scale == "small" else f" ({collected.scale} scale)"
     other = stands_in(collected)
-    return f"on {other}, {epochs} epochs{scale}" if other else f"{epochs} epochs{scale}"
+    return f"{f'on {other}, ' if other else ''}{length(collected)}{scale}"
 
 
 def anchor(title: str) -> str:
@@ -122,8 +121,8 @@ def _about_seeds(spread: Mapping[str, float]) -> str:
     shown = ", ".join(f"{value:.2f} ({named[column]})" for column, value in spread.items())
     return (
         "Seeds of one row of the CIFAR-100 table differ by a standard deviation, pooled over its rows, of "
-        f"{shown} points. A verdict is *within the spread of seeds* when the difference of two rows' "
-        "accuracies lies closer to its bound than two standard deviations of such a difference, so that "
+        f"{shown} points. A verdict is *within the spread of seeds* when a row's accuracy, or "
+        "the difference of two, lies closer to its bound than two standard deviations of it, so that "
         "other seeds could turn it, and *within the spread of label draws* when the few labels of a transfer "
         "probe, drawn three times, could. That of transfer over seeds is not known, and taken to be no less "
         "than that of frozen probes. Of other numbers (sparsity, nHSIC, changes from a row of the same seed) "

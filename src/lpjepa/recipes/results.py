@@ -15,6 +15,7 @@ from lpjepa.recipes.gap import l0_answers
 from lpjepa.recipes.overview import anchor, overview, seed_spread
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.render import section
+from lpjepa.recipes.setting import length
 from lpjepa.recipes.store import Store
 from lpjepa.recipes.sweep import plan
 from lpjepa.recipes.wording import typeset
@@ -45,6 +46,12 @@ every row has a value. A mean over seeds says so, and a cell of fewer seeds than
 def write_docs(places_of: dict[str, Places], folder: Path) -> Path:
     """Write `folder/results.md`, its pictures in `folder/results/`, and the figure that the README shows."""
     stores = {scale: Store(places.results, scale) for scale, places in places_of.items()}
+    path = folder / "results.md"
+    if path.is_file() and not any(store.epochs() for store in stores.values()):
+        raise ValueError(
+            f"--results {next(iter(places_of.values())).results}: there are no results of the "
+            f"{' or '.join(stores)} scale; {path} stays as it is"
+        )
     planned = {
         scale: frozenset(identity(job.config) for job in plan(catalog().values(), scale)) for scale in stores
     }
@@ -68,7 +75,6 @@ def write_docs(places_of: dict[str, Places], folder: Path) -> Path:
         for name in names:
             parts += _sections(shown[name], places_of, folder, spread)
     parts.append(_waiting(waiting, stores))
-    path = folder / "results.md"
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(part.strip() for part in parts if part.strip())
     path.write_text(text + "\n", encoding="utf-8")
@@ -166,8 +172,7 @@ def readme_figure(found: Sequence[Collected], folder: Path) -> Path | None:
 
 
 def _where(collected: Collected) -> str:
-    epochs = " and ".join(map(str, collected.trained_epochs()))
-    return f"{collected.scale} scale, {epochs} epochs"
+    return f"{collected.scale} scale, {length(collected)}"
 
 
 def _contents(shown: Shown) -> str:

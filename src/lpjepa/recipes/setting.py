@@ -92,7 +92,7 @@ def _rates_of(configs: Configs, key: str) -> str:
 
 
 def _rate(config: Mapping[str, Any], key: str) -> float:
-    """As it is used: configs have it for a batch of 256, the paper for its batch."""
+    """As it is used: where it is scaled by the batch, configs have it for one of 256."""
     optim, batch = config["optim"], config["train"]["batch_size"] * config["optim"]["accumulate"]
     return float(scaled_by_batch(optim[key], batch) if optim["scale_lr_by_batch"] else optim[key])
 
@@ -103,9 +103,9 @@ def described(collected: Collected) -> str:
 
 
 def length(collected: Collected) -> str:
-    """`, 100 epochs` of what has been trained, or nothing."""
+    """`30 and 100 epochs`, of what has been trained, or nothing."""
     found = collected.trained_epochs()
-    return f", {' and '.join(map(str, found))} epochs" if found else ""
+    return f"{' and '.join(map(str, found))} epochs" if found else ""
 
 
 def seeds(collected: Collected) -> str:

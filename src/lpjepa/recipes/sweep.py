@@ -6,7 +6,7 @@ What has a result is never trained again unless it is asked for; `workers` does 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from lpjepa.training import Config
 from lpjepa.training.checkpoint import check_writable, list_checkpoints
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
+from lpjepa.training.processes import pick_device
 
 
 @dataclass
@@ -147,11 +148,14 @@ def sweep(
 
     With `whole`, no training is begun that will not end by then, as far as those before it tell.
     """
+    if jobs:
+        pick_device(device)  # one that is not there is said once, and not by every training
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
     summary = Summary(incomplete=len(incomplete))
     if todo:
+        check_writable(places.work, "--work")
         check_writable(places.results / places.scale, "--results")
     left = {job.label: job.config for job in todo}
     sources = {job.label: job.config.data.source for job in todo}
@@ -181,15 +185,20 @@ def sweep(
                     summary.messages.append(f"{label}{text}")
                 left.pop(label)
     summary.left = len(left)
-    summary.left_epochs = round(sum(_epochs_left(config, places) for config in left.values()))
+    ahead = {identity(config) for config in left.values()}
+    summary.left_epochs = round(sum(_epochs_left(config, places, ahead) for config in left.values()))
     summary.signal = signals[0] if signals else None
     summary.absent = sum(sources[label] in missing for label in left)
     return summary
 
 
-def _epochs_left(config: Config, places: Places) -> float:
+def _epochs_left(config: Config, places: Places, ahead: Set[str]) -> float:
+    """Those of a training that is to be done after others `ahead`, from one of which it may go on."""
     from lpjepa.recipes.one_run import epochs_ahead
 
+    plain, share = plain_until(config)
+    if share and identity(plain) in ahead and not list_checkpoints(places.checkpoints(config)):
+        return config.train.epochs * (1.0 - share)
     try:
         return epochs_ahead(config, places)
     except (ValueError, OSError):  # a folder that cannot be read, which the training says when it is its turn

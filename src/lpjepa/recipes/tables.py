@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lpjepa.recipes.cases import TARGETED
+from lpjepa.recipes.cases import PREDICTED
 from lpjepa.recipes.collected import Collected
 from lpjepa.recipes.setting import length
 from lpjepa.recipes.values import measured, metric
@@ -45,7 +45,8 @@ def latex(collected: Collected) -> str:
         body.append("    " + " & ".join(row) + r" \\")
     whose = "the paper's" if recipe.beside == "paper" else recipe.beside
     beside = f"; ours, then {whose}" if any(entry.case.paper for entry in collected.entries) else ""
-    caption = f"{recipe.title} ({collected.scale} scale{length(collected)}{beside})"
+    trained = f", {length(collected)}" if collected.results() else ""
+    caption = f"{recipe.title} ({collected.scale} scale{trained}{beside})"
     return "\n".join(
         [
             r"\begin{table}[ht!]",
@@ -100,7 +101,7 @@ def _ours(collected: Collected, name: str, latex: bool) -> list[str]:
     entries, recipe = collected.entries, collected.recipe
     known = [measured(name, entry.case, entry.results) for entry in entries]
     digits = metric(name).digits
-    meant = [not OF_TARGET.search(name) or entry.case["method"] in TARGETED for entry in entries]
+    meant = [not OF_TARGET.search(name) or entry.case["method"] in PREDICTED for entry in entries]
     complete = all(value is not None for value, is_meant in zip(known, meant) if is_meant)
     compared = complete and not recipe.against and (name != "minutes" or recipe.alone)
     better = metric(name).better if compared else 0

@@ -32,7 +32,7 @@ def turn(work: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise ValueError(
-                f"--work {work}: {holder} is training there; wait for it to end, name another folder, "
+                f"{work}: {holder} is training there; wait for it to end, name another folder with --work, "
                 "or see with --render-only what there is"
             ) from None
         except OSError:

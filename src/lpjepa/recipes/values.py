@@ -109,7 +109,6 @@ METRICS: dict[str, Metric] = {
     "l1": Metric("ℓ1 sparsity ↓", r"L1 Sparsity $\downarrow$", _final("l1"), 4, -1),
     "l0": Metric("ℓ0 sparsity ↓", r"L0 Sparsity $\downarrow$", _final("l0"), 4, -1),
     "l0_theory": Metric("ℓ0 of the target", "L0 of the target", _final("l0_predicted"), 4),
-    "l1_theory": Metric("ℓ1 of the target", "L1 of the target", _final("l1_predicted"), 4),
     "l0_gap": Metric("|ℓ0 − target|", r"$|\ell_0 - \text{target}|$", _gap("l0"), 4, -1),
     "encoder_frozen": Metric(
         "Encoder, frozen probe ↑", r"Encoder, frozen probe $\uparrow$", _frozen("encoder"), 2, +1

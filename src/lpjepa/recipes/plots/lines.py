@@ -70,7 +70,8 @@ def xy(axes: Axes, panel: Panel, collected: Collected) -> None:
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if panel.get("names"):
         axes.margins(x=0.06, y=0.1)  # for the names of the outermost points
-    _legend(axes)
+    if panel.get("legend", True):
+        _legend(axes)
 
 
 def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
@@ -113,16 +114,18 @@ def curves(axes: Axes, panel: Panel, collected: Collected) -> None:
 def marginals(axes: Axes, panel: Panel, collected: Collected) -> None:
     """Distribution function of all features together beside the target's, from below their atoms at zero."""
     lowest = 1.0
+    ends = [0.0]
     for entry in collected.where(panel.get("where")):
         target = target_of(entry)
         for result in entry.results[:1]:
             piece = result["pieces"].get("marginals")
             if piece is None:
                 continue
-            levels = np.linspace(0, 1, len(piece["quantiles"]))
-            lowest = min(lowest, piece["zero"])
-            axes.plot(piece["quantiles"], levels, color=series_colour(0), label="features")
-        high = float(target.icdf(torch.tensor(0.999, dtype=torch.float64)))
+            # The last is the largest value of all, far from the one before it: a line to it would be no tail.
+            quantiles, levels = piece["quantiles"][:-1], np.linspace(0, 1, len(piece["quantiles"]))[:-1]
+            lowest, ends = min(lowest, piece["zero"]), [*ends, quantiles[-1]]
+            axes.plot(quantiles, levels, color=series_colour(0), label="features")
+        high = max(ends) or float(target.icdf(torch.tensor(0.999, dtype=torch.float64)))
         x = torch.linspace(0, high, FINE, dtype=torch.float64)
         axes.plot(x, target.cdf(x), color=theme().target, label="target", **THEORY)
         axes.set_xlim(-0.02 * high, high)
