@@ -2,7 +2,7 @@
 
 import sys
 
-from lpjepa.cli import main
+from lpjepa.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

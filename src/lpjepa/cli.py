@@ -72,6 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = shown_before
 
 
+def program() -> int:
+    """`main` as a program: a Ctrl-C while Python ends, when there is nothing left to stop, just ends it."""
+    try:
+        return main()
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _run(command: str, arguments: list[str]) -> int:
     """Run the command's module. After a Ctrl-C, whatever else goes wrong is taken for its consequence.
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -10,6 +11,7 @@ import warnings
 import pytest
 import torch
 
+import lpjepa
 from lpjepa._commands import target
 from lpjepa.cli import main
 
@@ -59,6 +61,24 @@ def test_a_ctrl_c_that_meets_a_finalizer_is_not_lost(monkeypatch, capsys):
     assert main(["target"]) == 130
     assert time.monotonic() - began < 30
     assert capsys.readouterr().err == ""
+
+
+def test_a_ctrl_c_while_python_ends_shows_nothing():
+    """Finalizers of torch and of others would meet it, whose tracebacks nobody can catch."""
+    code = (
+        "import signal, sys\n"
+        "class Last:\n"
+        "    def __del__(self, end=signal.raise_signal, number=signal.SIGINT): end(number)\n"
+        "sys.last = Last()\n"
+        "from lpjepa.cli import program\n"
+        "sys.exit(program())\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.strip() == lpjepa.__version__
+    assert ended.returncode == -signal.SIGINT
 
 
 def test_an_ignored_ctrl_c_stays_ignored(monkeypatch):

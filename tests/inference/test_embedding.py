@@ -322,6 +322,17 @@ def test_parts_of_a_plain_folder_are_parts_and_not_classes(in_parts, tmp_path, f
         assert all(to_pillow(items.image(place)).size == (8, 8) for place in range(2))
 
 
+@pytest.mark.parametrize("form", ["folder", "zip", "tar"])
+def test_a_set_of_one_part_has_that_part(in_parts, tmp_path, form):
+    shutil.rmtree(in_parts / "val")
+    path = in_parts if form == "folder" else Path(shutil.make_archive(str(tmp_path / "one"), form, in_parts))
+    train = {"train/ant/1.png": "ant", "train/bee/2.png": "bee", "train/cow/3.png": "cow"}
+    assert shown(open_items(str(path), "train"), path) == train
+    assert shown(open_items(str(path)), path) == train
+    with pytest.raises(DataError, match="has no folder 'val' inside"):
+        open_items(str(path), "val")
+
+
 def test_what_lies_beside_the_parts_is_in_none_of_them(in_parts, photos):
     (in_parts / "more").mkdir()
     shutil.copy(next(photos.rglob("007.png")), in_parts / "more" / "6.png")

@@ -213,20 +213,31 @@ def test_other_targets_are_asked_for_their_quantiles(build, monkeypatch):
     assert len(calls) == 2
 
 
-def test_what_is_kept_is_not_replaced_nor_written_to(searches, monkeypatch):
-    """A captured graph reads it as long as it lives."""
+def test_what_is_kept_is_not_written_to_and_the_oldest_makes_way(searches, monkeypatch):
     monkeypatch.setattr(standard, "_MOST_KEPT", 2)
     p = torch.tensor(1.7)
     with torch.inference_mode():
         first = standard.standard_quantiles(p, 1.7, 5, CPU)
     assert not first.is_inference()
-    for n in (6, 7, 7, 5):
+    for n in (5, 6, 7, 7, 6, 5):
         expected = torch.from_numpy(quantiles(0.0, 1.0, float(p), n, False))
         torch.testing.assert_close(standard.standard_quantiles(p, 1.7, n, CPU), expected)
-    assert standard.standard_quantiles(p, 1.7, 5, CPU) is first
-    assert searches == [(1.7, n) for n in (5, 6, 7, 7)]
+    assert searches == [(1.7, n) for n in (5, 6, 7, 5)]
     torch.ops.lpjepa.standard_quantiles(p, 1.7, 5, CPU).zero_()
-    assert first.any()
+    assert standard.standard_quantiles(p, 1.7, 5, CPU).any()
+
+
+def test_what_a_captured_graph_may_read_makes_way_for_nothing(monkeypatch):
+    """As on a GPU, on a device that is not the CPU; what is kept for the CPU does not count there."""
+    other, made = torch.device("meta"), []
+    monkeypatch.setattr(standard, "_KEPT", {})
+    monkeypatch.setattr(standard, "_MOST_KEPT", 2)
+    monkeypatch.setattr(standard, "_search", lambda *key, home: made.append(key[2]) or torch.zeros(key[2]))
+    p = torch.tensor(1.7)
+    first, *_ = [standard.standard_quantiles(p, 1.7, n, device) for device in (other, CPU) for n in (5, 6)]
+    assert [standard.standard_quantiles(p, 1.7, 7, other).shape for _ in range(2)] == [(7,)] * 2
+    assert standard.standard_quantiles(p, 1.7, 5, other) is first
+    assert made == [5, 6, 5, 6, 7, 7]
 
 
 def test_compiles_as_one_graph():

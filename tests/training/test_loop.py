@@ -337,6 +337,10 @@ def test_unwritable_folder_and_run_without_checkpoint(tiny, tmp_path):
             {"target": {"scale": 1e39}},
             r"^target.active: 0.2, target.p: 1.0, target.scale: 1e\+39: these do not",
         ),
+        (
+            {"target": {"from_mu": 1e39}},
+            r"^target.from_mu: 1e\+39, .*: these do not go .*; choose less extreme ones$",
+        ),
         ({"target": {"mu": 1e39}}, r"^target.mu: 1e\+39, .*: these do not go .*; choose less extreme ones$"),
     ],
 )

@@ -29,6 +29,7 @@ from lpjepa.training import (
 from lpjepa.training.circumstances import fingerprint, with_absolute_root
 from lpjepa.training.combination import check_combination
 from lpjepa.training.config import default_folder, identity
+from lpjepa.training.display import Lines
 from lpjepa.training.fork import fork, plain_until, rectified_state
 from lpjepa.training.layers import replace
 
@@ -541,6 +542,22 @@ def test_a_turn_that_moved_because_images_are_gone_is_made_on_resuming(tiny, tmp
     with pytest.warns(RuntimeWarning, match="on 24 images and a has 16 now"):
         run = pretrain(tiny(a, late), watch(lambda step: None))  # its third step of four
     assert run.metrics("train")[-1]["l0"] == pytest.approx(2 / 12)
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+@pytest.mark.parametrize("activation", ["auto", "top", "calibrated"])
+def test_a_turn_that_was_made_is_not_undone_by_further_images(
+    tiny, tmp_path, watch, capsys, activation, stop
+):
+    late = {"model": {"activation": activation}, "train": {"rectify_from": 0.5}, "log": {"every": 1}}
+    a = squares(tmp_path / "a.npz", 0)
+    stopped_at(stop, lambda: tiny(a, late), watch)  # the turn is at step 3 of 6
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.savez(tmp_path / "a.npz", **{name: np.concatenate([part] * 3) for name, part in arrays.items()})
+    with pytest.warns(RuntimeWarning, match="on 24 images and a has 72 now"):
+        run = pretrain(tiny(a, late), Lines())  # of 18 steps, of which the turn would be at the ninth
+    assert max(entry["l0"] for entry in run.metrics("train") if entry["step"] > stop) < 1
+    assert "rectified from here on" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ema", [None, 0.9])

@@ -10,7 +10,7 @@ import numpy as np
 from lpjepa.data import DataError
 from lpjepa.data.sources._common import SPLIT_NAMES
 
-_PARTS = {name for names in SPLIT_NAMES.values() for name in names}
+PARTS = {name for names in SPLIT_NAMES.values() for name in names}
 
 
 class Arrangement(NamedTuple):
@@ -33,7 +33,7 @@ def arrange(names: Sequence[str], split: str | None, where: str) -> Arrangement:
     places = list(range(len(names)))
     wanted = None if split is None else _part(set(parts), split, where)
     if wanted is not None:  # whatever lies beside the parts belongs to none of them
-        places = [place for place in places if parts[place] in _PARTS]
+        places = [place for place in places if parts[place] in PARTS]
     inside = [names[place] for place in places]
     if wanted is not None or _in_parts(set(parts)):
         inside = [name.split("/", 1)[1] for name in inside]
@@ -60,7 +60,7 @@ def _head(name: str) -> str:
 
 
 def _in_parts(heads: set[str]) -> bool:
-    return heads <= _PARTS and any(name in heads for name in SPLIT_NAMES["train"])
+    return heads <= PARTS and any(name in heads for name in SPLIT_NAMES["train"])
 
 
 def _part(heads: set[str], split: str, where: str) -> str:

@@ -5,6 +5,7 @@ A set is an ordered list of items with a name and perhaps a label; images are re
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import threading
@@ -25,7 +26,7 @@ from lpjepa.data.errors import BrokenImage
 from lpjepa.data.sources.folder import find_images, is_image
 from lpjepa.data.sources.shards import index_shard
 from lpjepa.evaluation.run import Source
-from lpjepa.inference.arrangement import arrange
+from lpjepa.inference.arrangement import PARTS, arrange
 from lpjepa.inference.images import to_frame, to_pillow
 
 LISTS, ARCHIVES = (".txt", ".lst"), (".zip", ".tar")
@@ -198,9 +199,10 @@ def open_items(images: str, split: str | None = None) -> Items:
 
 
 def _without_shared_folder(names: Sequence[str]) -> list[str]:
-    """Archives are packed with or without the folder that holds everything."""
+    """Archives are packed with or without the folder that holds everything, which is no part of a set."""
     plain = [posixpath.normpath(name) for name in names]
-    shared = posixpath.commonpath([posixpath.dirname(name) for name in plain]) if plain else ""
+    folders = posixpath.commonpath([posixpath.dirname(name) for name in plain]).split("/") if plain else []
+    shared = "/".join(itertools.takewhile(lambda name: name not in PARTS, folders))
     return [posixpath.relpath(name, shared) if shared else name for name in plain]
 
 

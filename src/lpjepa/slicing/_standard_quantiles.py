@@ -13,7 +13,8 @@ from torch import Tensor
 from lpjepa._operators import unobserved
 from lpjepa.distributions import _standard
 
-# First come, first kept: a captured graph goes on reading what it found, so nothing makes way for another.
+# Of each kind of device. On a GPU first come, first kept: a captured graph goes on reading what it found, so
+# that nothing makes way for another. On the CPU the oldest does.
 _MOST_KEPT = 256
 _KEPT: dict[tuple[float, torch.dtype, int, torch.device], Tensor] = {}
 
@@ -38,14 +39,19 @@ def is_capturing(device: torch.device) -> bool:
 
 def _kept(like: Tensor, p: float, n: int, device: torch.device) -> Tensor:
     key = (p, like.dtype, n, device)
-    if key not in _KEPT:
-        if is_capturing(device) or len(_KEPT) >= _MOST_KEPT:
+    found = _KEPT.get(key)
+    if found is None:
+        alike = [other for other in list(_KEPT) if other[-1].type == device.type]
+        full = len(alike) >= _MOST_KEPT
+        if is_capturing(device) or (full and device.type != "cpu"):
             return _search(*key, home=device)
+        if full:
+            _KEPT.pop(alike[0], None)
         # Whatever the caller's thread is in (inference mode, the memory of a CUDA graph that a compiler is
         # about to record), what is kept has no part in it.
         with ThreadPoolExecutor(1) as elsewhere:
-            _KEPT[key] = elsewhere.submit(_search, *key, home=torch.device("cpu")).result()
-    return _KEPT[key]
+            found = _KEPT[key] = elsewhere.submit(_search, *key, home=torch.device("cpu")).result()
+    return found
 
 
 def _search(p: float, dtype: torch.dtype, n: int, device: torch.device, home: torch.device) -> Tensor:

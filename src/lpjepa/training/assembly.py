@@ -189,10 +189,12 @@ def assemble(
     world: int,
     at_step: int = 0,
     images: tuple[ImageSet, ImageSet | None] | None = None,
+    turned: bool = False,
 ) -> Assembly:
     """Load the data, unless it is here already, and build everything for one process of `world`.
 
     at_step: where the training stands, before or beyond `train.rectify_from`.
+    turned: whether features were rectified before, when that place lay elsewhere.
     """
     check_combination(config, world)
     if config.train.compile and device.type == "cuda":
@@ -209,7 +211,7 @@ def assemble(
             f"{loader.steps_per_epoch}"
         )
     steps = config.train.epochs * (loader.steps_per_epoch // together)
-    if at_step < step_at(config.train.rectify_from, steps):
+    if not turned and at_step < step_at(config.train.rectify_from, steps):
         config = dense(config)
     torch.manual_seed(config.train.seed)  # the same initial weights on every process
     model = build_model(config)

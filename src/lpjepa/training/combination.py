@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from lpjepa.training._typed import ConfigError
-from lpjepa.training.config import SET_SHARE, Config, activation_of, settled_from, target_is_rectified
-from lpjepa.training.objectives import target_of
+from lpjepa.training.config import (
+    MATCHING,
+    SET_SHARE,
+    Config,
+    activation_of,
+    settled_from,
+    target_is_rectified,
+)
+from lpjepa.training.objectives import build_target
 
 
 def check_combination(config: Config, world: int) -> None:
@@ -17,7 +24,10 @@ def check_combination(config: Config, world: int) -> None:
         raise ConfigError(
             f"model.activation: {config.loss.method} compares rectified features; use relu or rep_relu"
         )
-    target_of(config)  # which refuses one that cannot be
+    if config.loss.method in MATCHING:  # which refuses a target that cannot be
+        build_target(config)
+        if config.target.from_mu is not None:
+            build_target(config, start=True)
     _check_late(config, activation_of(config))
     _check_share(config, activation_of(config))
     if config.views.num_views < 2:

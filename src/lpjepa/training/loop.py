@@ -20,7 +20,7 @@ import torch
 from lpjepa.training import checkpoint, circumstances, state
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.assembly import Assembly, StepInput, assemble
-from lpjepa.training.config import Config, check, default_folder, differing_keys
+from lpjepa.training.config import Config, activation_of, check, default_folder, differing_keys
 from lpjepa.training.display import Display, build_display
 from lpjepa.training.fork import rectified_state
 from lpjepa.training.health import Diverged
@@ -52,8 +52,10 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             return run
         try:
             content = checkpoint.load_newest(run.checkpoints) if saved == "resume" else None
-            at_step = 0 if content is None else content["progress"]["step"]
-            assembly = assemble(config, device, rank, world, at_step)
+            progress = {} if content is None else content["progress"]
+            assembly = assemble(
+                config, device, rank, world, progress.get("step", 0), turned=progress.get("turned", False)
+            )
             sinks = build_sinks(config.log, folder, to_dict(config)) if rank == 0 else []
         except Exception:
             for place in new if rank == 0 else []:
@@ -273,12 +275,13 @@ class Trainer:
         """Say, when it begins, that no feature is active: a rectified training rarely comes back from it."""
         if values["l0"] == 0 and not self.silent:
             sparse = self.config.loss.method == "rectified_lpjepa"
+            stuck = "" if activation_of(self.config) == "rep_relu" else ", and such features get no gradient"
             remedies = (
                 "a denser target, a lower optim.lr or model.activation top" if sparse else "a lower optim.lr"
             )
             self.display.say(
-                f"step {self.step_now}: no feature is active on any image measured, and such features get no "
-                f"gradient; {remedies} may help"
+                f"step {self.step_now}: no feature is active on any image measured{stuck}; "
+                f"{remedies} may help"
             )
         self.silent = values["l0"] == 0
 
@@ -301,6 +304,7 @@ class Trainer:
             "step": self.step_now,
             "steps_summed": self.steps_summed,
             "latest": dict(self.latest),
+            "turned": self.step_now >= self.rectify_at > 0,
             **self.circumstances,
         }
         return {**state.collect(self.parts.step), "progress": progress, "config": to_dict(self.config)}
@@ -322,7 +326,10 @@ class Trainer:
             raise ConfigError(against)
         if self.rank == 0:
             self.run.save_config()  # images may have moved
-        if progress["step"] >= self.rectify_at > 0:  # perhaps not so when it was saved, of more images
+        # Of more or fewer images than when it was saved the turn lies elsewhere; made, it is not made again.
+        if progress.get("turned"):
+            self.rectify_at = min(self.rectify_at, progress["step"])
+        elif progress["step"] >= self.rectify_at > 0:
             content = rectified_state(content, self.config)
         state.restore(self.parts.step, content)
         self.step_now, self.steps_summed, self.latest = (

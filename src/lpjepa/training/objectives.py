@@ -23,18 +23,28 @@ from lpjepa.training.config import MATCHING, Config, target_is_rectified
 
 
 def build_target(
-    config: Config, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    config: Config,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    start: bool = False,
 ) -> Distribution:
-    """RGN_p(mu, sigma), or GN_p(mu, sigma) with the same parameters where the target is not rectified."""
+    """RGN_p(mu, sigma), or GN_p(mu, sigma) with the same parameters where the target is not rectified.
+
+    start: where the location moves, the one that it starts from.
+    """
     wanted, rgn = config.target, RectifiedGeneralizedGaussian
+    place = "from_mu" if start else "mu"
     try:
-        if wanted.active is not None:
+        if wanted.active is not None and not start:
             target = rgn.from_active_fraction(wanted.active, wanted.p, wanted.scale, dtype, device)
         else:
-            assert wanted.mu is not None  # checked with the config
-            target = rgn.from_location(wanted.mu, wanted.p, wanted.scale, dtype, device)
+            loc = getattr(wanted, place)
+            assert loc is not None  # checked with the config
+            target = rgn.from_location(loc, wanted.p, wanted.scale, dtype, device)
     except ValueError as error:
-        names = {"fraction": "active", "loc": "mu", "p": "p", "scale": "scale"}
+        names = {"fraction": "active", "loc": place, "p": "p", "scale": "scale"}
+        if start:
+            del names["fraction"]
         given = {name: (f"target.{key}:", getattr(wanted, key)) for name, key in names.items()}
         raise ConfigError(in_words_of(given, error)) from None
     if target_is_rectified(config):
