@@ -26,7 +26,7 @@ from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Stopped, _told_by_us, _until
-from lpjepa.training import Run, to_dict
+from lpjepa.training import CheckpointError, Run, to_dict
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
 
@@ -573,6 +573,10 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
             ["runtime", "--work", "FILE"],
             "FILE: the folder cannot be written (File exists); choose another with --work",
         ),
+        (
+            ["runtime", "--results", "FILE"],
+            "FILE: the folder cannot be written (File exists); choose another with --results",
+        ),
     ],
 )
 def test_flags_that_cannot_be_are_named_before_anything_is_trained(
@@ -580,9 +584,9 @@ def test_flags_that_cannot_be_are_named_before_anything_is_trained(
 ) -> None:
     (tmp_path / "FILE").write_text("")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises((ValueError, CheckpointError), match=re.escape(sentence)):
         reproduce.run(words)
-    assert not (tmp_path / "results").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 
 def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path, monkeypatch) -> None:

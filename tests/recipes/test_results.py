@@ -1,5 +1,6 @@
 """The page of results: its order, other seeds and lengths in it, and the answers about the gap of l0."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from lpjepa.recipes.tables import markdown
 from lpjepa.recipes.values import metric
 from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
+
+ROOT = Path(__file__).parents[2]
 
 
 def _put(store: Store, config: Any, l0: float = 0.52, accuracy: float = 0.5, **more: Any) -> None:
@@ -212,6 +215,20 @@ def test_the_page_of_all_trainings_can_be_written_and_is_not_replaced_by_none(
     ):
         results.write_docs(of("typo"), tmp_path / "docs")
     assert path.read_text(encoding="utf-8") == page
+
+
+def test_the_page_in_docs_is_that_of_the_results_and_recipes(tmp_path: Path, monkeypatch) -> None:
+    """A result or a recipe that is changed without the page shows here; the command below writes it."""
+    from lpjepa.recipes import results
+
+    monkeypatch.setattr(results, "_draw", lambda *_: None)
+    docs = ROOT / "docs"
+    places = {s: Places(tmp_path, ROOT / "results", tmp_path, s) for s in results.DOCUMENTED}
+    written = results.write_docs(places, tmp_path / "docs").read_text(encoding="utf-8")
+    stale = "docs/results.md is of other results: lpjepa reproduce --docs docs --data-root DATA"
+    assert (docs / "results.md").read_text(encoding="utf-8") == written, stale
+    shown = {f"results/{path.name}" for path in (docs / "results").glob("*.png")}
+    assert shown == set(re.findall(r"\]\((results/[^)]*\.png)\)", written)), stale
 
 
 def test_the_preset_is_judged_beside_the_search_by_frozen_probes(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def run(arguments: list[str]) -> int:
     for recipe in recipes:
         check_recipe(recipe)
     if names and not chosen.train_only:
-        check_writable(chosen.out, "--out")
+        check_writable(chosen.out, "--out", create=False)
     status = 0
     if names and not chosen.render_only:
         jobs = plan(recipes, chosen.scale, chosen.epochs)

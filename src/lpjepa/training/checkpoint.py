@@ -156,13 +156,16 @@ def check_room(folder: Path, state_bytes: int, besides: int = 0) -> None:
         )
 
 
-def check_writable(folder: Path, flag: str = "--train.out") -> None:
-    """Create the folder, which `flag` names, and prove that a file can be written there."""
+def check_writable(folder: Path, flag: str = "--train.out", create: bool = True) -> None:
+    """Prove that a file can be written in the folder, which `flag` names; with `create` it is there then."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.write_text("")
         probe.unlink()
+        for place in [] if create else new:
+            place.rmdir()
     except OSError as error:
         raise CheckpointError(
             f"{folder}: the folder cannot be written ({error.strerror}); choose another with {flag}"
