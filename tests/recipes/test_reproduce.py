@@ -270,6 +270,8 @@ def test_what_goes_on_from_one_that_goes_on_follows_it(tmp_path: Path) -> None:
     order = [identity(job.config) for job in chain]
     for place, job in enumerate(chain[1:], 1):
         assert identity(plain_until(job.config)[0]) in order[:place]
+    late = [job.config.train.rectify_from for job in chain]
+    assert late == [0.0, 1.0, 1.0, 0.5, 0.5], "what costs nothing more comes first"
     assert sweep(chain, places, say=lambda line: None).messages == []
     store = Store(places.results, "smoke")
     for job in chain[1:]:
@@ -297,7 +299,7 @@ def test_what_would_go_on_from_what_failed_is_left(tmp_path: Path, monkeypatch) 
 
     monkeypatch.setattr(one_run, "pretrain", fails)
     summary = sweep(chain, places, say=lambda line: None)
-    assert tried == [0.0, 0.5, 1.0, 1.0]
+    assert tried == [0.0, 1.0, 1.0, 0.5]
     assert (summary.done, len(summary.messages), summary.left) == (3, 1, 1)
 
 
@@ -384,8 +386,8 @@ def test_two_sweeps_do_not_meet_in_one_folder(tmp_path: Path) -> None:
     places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
     jobs = plan([catalog()["cifar100-mark"]], "smoke", epochs=1)[:1]
     holds = (
-        "import sys; from pathlib import Path; from lpjepa.recipes.turn import turn\n"
-        "with turn(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from lpjepa.recipes.lock import alone_in\n"
+        "with alone_in(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", holds, str(places.work / "smoke")],

@@ -22,6 +22,8 @@ from lpjepa.slicing import (
 )
 from lpjepa.slicing import quantiles as quantiles_of_targets
 from lpjepa.slicing.quantiles import target_quantiles
+from lpjepa.training import load_config
+from lpjepa.training.objectives import build_target
 
 CPU = torch.device("cpu")
 
@@ -307,13 +309,14 @@ def test_what_is_made_in_a_captured_graph_is_neither_kept_nor_looked_at(searches
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 def test_on_a_gpu_a_target_moves_without_waiting(searches, home):
     target = RectifiedGeneralizedGaussian(*torch.tensor([-0.3, 0.7], device=home), 1.6)
     z = torch.randn(2, 64, 5, device="cuda")
     axes_discrepancy(z, target)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         target.loc.fill_(0.4)
         found = axes_discrepancy(z, target)
     finally:
@@ -321,6 +324,16 @@ def test_on_a_gpu_a_target_moves_without_waiting(searches, home):
     expected = axes_discrepancy(z.cpu(), RectifiedGeneralizedGaussian(0.4, 0.7, 1.6))
     torch.testing.assert_close(found.cpu(), expected)
     assert len(searches) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["rectified_lpjepa", "lpjepa"])
+def test_quantiles_of_a_trainings_target_are_searched_for_once(searches, method):
+    config = load_config(None, {"loss": {"method": method}, "target": {"p": 1.6}})
+    target, z = build_target(config, "cuda"), torch.randn(2, 64, 5, device="cuda")
+    for _ in range(2):
+        axes_discrepancy(z, target)
+    assert searches == [(1.6, 64)]
 
 
 @pytest.mark.gpu

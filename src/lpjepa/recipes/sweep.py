@@ -13,9 +13,9 @@ from typing import Any
 
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.catalog import Recipe, catalog
+from lpjepa.recipes.lock import alone_in
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Store
-from lpjepa.recipes.turn import turn
 from lpjepa.recipes.workers import Job, outcomes
 from lpjepa.training import Config
 from lpjepa.training.checkpoint import check_writable, list_checkpoints
@@ -120,16 +120,20 @@ def chains(jobs: Sequence[Job], places: Places) -> list[list[Job]]:
     """The jobs, each followed by those that go on from it and have no checkpoint of their own yet.
 
     Others may go on from these: one is rectified late, and another is that and has its share set at the end.
+    What is nearest to its end comes first: where time runs out, what is left costs the least anew.
     """
     known = {identity(job.config): job for job in jobs}
     first, following = [], {own: [] for own in known}  # type: ignore[var-annotated]
+    shares: dict[str, float] = {}
     for own, job in known.items():
-        before = identity(plain_until(job.config)[0])
+        plain, shares[own] = plain_until(job.config)
+        before = identity(plain)
         late = own != before and not list_checkpoints(places.checkpoints(job.config))
         (following[before] if late and before in known else first).append(own)
 
     def chain(own: str) -> list[Job]:
-        return [known[own], *(job for after in following[own] for job in chain(after))]
+        late = sorted(following[own], key=shares.__getitem__, reverse=True)
+        return [known[own], *(job for after in late for job in chain(after))]
 
     return [chain(own) for own in first]
 
@@ -160,7 +164,7 @@ def sweep(
     sources = {job.label: job.config.data.source for job in todo}
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
     signals: list[int] = []
-    with turn(places.work / places.scale) if todo else nullcontext():
+    with alone_in(places.work / places.scale) if todo else nullcontext():
         for alone in (False, True):
             part = [job for job in todo if job.alone == alone and job.config.data.source not in missing]
             if not part or summary.stopped or signals:

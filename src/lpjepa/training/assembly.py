@@ -45,7 +45,7 @@ class StepInput(NamedTuple):
 
 @dataclass
 class Assembly:
-    """Everything the loop drives."""
+    """Everything the loop drives; its config is that of LpJEPA where features are rectified later."""
 
     config: Config
     device: torch.device
@@ -103,6 +103,7 @@ class Assembly:
 
     @property
     def target(self) -> Distribution | None:
+        """Where the target ends; the objective's own may still be on its way there."""
         return target_of(self.config)
 
     def features(self, images: ImageSet, most: int | None = None) -> Features:

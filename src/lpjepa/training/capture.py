@@ -27,6 +27,8 @@ class CapturedStep:
     graph that learns reads besides views (labels, rates, the step's number) lies in one piece of memory, so
     that between two steps the main stream copies just this and the views.
 
+    Location and scale of the target are read where they lie, on the main stream, which moves them.
+
     Args:
         step: to be captured. From capture on, rates are set by `control` and in no other way.
         compiling: a thread that compiles the step's kernels; capture waits for it.

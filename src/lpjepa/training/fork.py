@@ -19,13 +19,15 @@ from lpjepa.training.journal import Journal
 from lpjepa.training.layers import replace
 from lpjepa.training.run import Run, with_rectifier
 
+# The rectifier that the method asks for, whose share is left alone.
+_PLAIN = {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
+
 
 def plain_until(config: Config) -> tuple[Config, float]:
     """The training that `config` is up to a share of its length, and that share; 0 where it is its own."""
-    plain = {"model": {"activation": "auto"}, "train": {"calibrate_from": 0.0, "calibrate_on": "views"}}
     share, rectified = config.train.calibrate_from, config.train.rectify_from
     if config.model.activation in SET_SHARE and share > rectified:
-        return replace(config, plain), share
+        return replace(config, _PLAIN), share
     return dense(config), rectified
 
 
@@ -33,13 +35,8 @@ def dense(config: Config) -> Config:
     """The training of LpJEPA that `config` is until its features are rectified."""
     if config.train.rectify_from <= 0:
         return config
-    changes = {
-        "loss": {"method": "lpjepa"},
-        "target": {"rectified": None},
-        "model": {"activation": "auto"},
-        "train": {"calibrate_from": 0.0, "calibrate_on": "views", "rectify_from": 0.0},
-    }
-    return replace(config, changes)
+    changes = {"loss": {"method": "lpjepa"}, "target": {"rectified": None}, "train": {"rectify_from": 0.0}}
+    return replace(replace(config, _PLAIN), changes)
 
 
 def rectified_state(state: dict[str, Any], config: Config) -> dict[str, Any]:

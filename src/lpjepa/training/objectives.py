@@ -49,7 +49,8 @@ def build_target(
         raise ConfigError(in_words_of(given, error)) from None
     if target_is_rectified(config):
         return target
-    return GeneralizedGaussian(target.loc, target.scale, target.p)
+    # p as it was given: what lies on a GPU is not read, and quantiles would be searched for at every step.
+    return GeneralizedGaussian(target.loc, target.scale, wanted.p)
 
 
 def in_words_of(given: dict[str, tuple[str, Any]], error: ValueError) -> str:

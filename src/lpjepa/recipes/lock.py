@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextmanager
-def turn(work: Path) -> Iterator[None]:
+def alone_in(work: Path) -> Iterator[None]:
     """Holds `work` for this process; a ValueError names the process that has it.
 
     The system lets go of a lock when its holder ends, however that is. Where it has no locks (Windows, some
