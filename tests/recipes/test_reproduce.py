@@ -577,7 +577,7 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
         ),
         (
             ["runtime", "--results", "FILE"],
-            "FILE: the folder cannot be written (File exists); choose another with --results",
+            "FILE/smoke: the folder cannot be written (Not a directory); choose another with --results",
         ),
     ],
 )

@@ -190,10 +190,10 @@ def test_what_is_not_rectified_has_no_gap_to_close(tmp_path: Path) -> None:
         _put(store, config_of(case, "small", 5))
     found = collect(recipe, "small", store)
     text = l0_answers({"dense-first": found})
-    assert "| rectified at the end, largest features | 100 | 5 of 5 |" in text
+    assert "| rectified at the end, largest features | 100 | 2 of 2 |" in text
     assert "never rectified" not in text
     rows = [line for line in markdown(found).splitlines() if "GN_1.0" in line]
-    assert sum("| 0.5200 |  |" in row for row in rows) == 5, "of the target of what is never rectified"
+    assert sum("| 0.5200 |  |" in row for row in rows) == 2, "of the target of what is never rectified"
 
 
 def test_the_page_of_all_trainings_can_be_written_and_is_not_replaced_by_none(

@@ -155,7 +155,7 @@ def sweep(
     if jobs:
         pick_device(device)  # one that is not there is said once, and not by every training
         check_writable(places.work, "--work", create=False)
-        check_writable(places.results, "--results", create=False)
+        check_writable(places.results / places.scale, "--results", create=False)
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
