@@ -20,13 +20,14 @@ import torch
 from lpjepa.training import checkpoint, circumstances, state
 from lpjepa.training._typed import ConfigError, to_dict
 from lpjepa.training.assembly import Assembly, StepInput, assemble
-from lpjepa.training.config import Config, activation_of, check, default_folder, differing_keys
+from lpjepa.training.config import Config, activation_of, check, default_folder
 from lpjepa.training.display import Display, build_display
 from lpjepa.training.fork import rectified_state
 from lpjepa.training.health import Diverged
 from lpjepa.training.interruption import Interrupted, StopRequest, stop_requests
 from lpjepa.training.journal import Journal, build_sinks
 from lpjepa.training.layers import replace
+from lpjepa.training.opening import prepare
 from lpjepa.training.processes import any_rank, from_first_rank, join_group, mean_over_ranks, pick_device
 from lpjepa.training.run import Run
 from lpjepa.training.schedule import step_at, warmup_cosine
@@ -44,7 +45,7 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
     with stop_requests() as stop:
         run = Run(folder, config)
         new = [place for place in (folder, *folder.parents) if not place.exists()]
-        saved = from_first_rank(_prepare(run, keep) if rank == 0 else None)
+        saved = from_first_rank(prepare(run, keep) if rank == 0 else None)
         display = display or build_display(config.log.plain, quiet=rank > 0)
         if saved == "finished":
             lost = "" if checkpoint.list_checkpoints(run.checkpoints) else ", but its checkpoints are gone"
@@ -78,36 +79,6 @@ def pretrain(config: Config, display: Display | None = None) -> Run:
             again = trainer.resume_command()
             display.say(f"{folder} is finished and saved; for its table and report: {again}")
     return run
-
-
-def _prepare(run: Run, keep: bool) -> str:
-    """ "fresh", "resume" or "finished"; the folder is there and may be written."""
-    checkpoint.check_writable(run.folder)
-    remedy = "choose another folder with --train.out, or replace it with --train.no-resume"
-    saved, known = checkpoint.list_checkpoints(run.checkpoints), (run.folder / "config.yaml").is_file()
-    if not keep:
-        if saved or known:
-            checkpoint.clear(run.checkpoints)
-            for name in ("metrics.jsonl", "evaluation.json", "report.html"):
-                (run.folder / name).unlink(missing_ok=True)
-    elif saved and not known:
-        raise ConfigError(f"{run.folder} holds checkpoints, but no config.yaml that says of what; {remedy}")
-    elif known:
-        try:
-            before = Run.open(run.folder)
-        except ConfigError as error:
-            raise ConfigError(f"{error}; {remedy}") from None
-        if saved or run.metrics():
-            if keys := ", ".join(differing_keys(run.config, before.config)):
-                raise ConfigError(
-                    f"{run.folder} holds a run of another config, which differs in {keys}; {remedy}"
-                )
-            if before.finished:
-                circumstances.check_place(run.folder, before.config, run.config)
-                return "finished"
-            if saved:
-                return "resume"
-    return "fresh"
 
 
 class Trainer:
