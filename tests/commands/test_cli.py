@@ -66,10 +66,8 @@ def test_a_ctrl_c_that_meets_a_finalizer_is_not_lost(monkeypatch, capsys):
 def test_a_ctrl_c_while_python_ends_shows_nothing():
     """Finalizers of torch and of others would meet it, whose tracebacks nobody can catch."""
     code = (
-        "import signal, sys\n"
-        "class Last:\n"
-        "    def __del__(self, end=signal.raise_signal, number=signal.SIGINT): end(number)\n"
-        "sys.last = Last()\n"
+        "import atexit, signal, sys\n"
+        "atexit.register(signal.raise_signal, signal.SIGINT)\n"
         "from lpjepa.cli import program\n"
         "sys.exit(program())\n"
     )

@@ -588,7 +588,25 @@ def test_flags_that_cannot_be_are_named_before_anything_is_trained(
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, CheckpointError), match=re.escape(sentence)):
         reproduce.run(words)
-    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
+    assert not [*tmp_path.rglob("smoke"), *tmp_path.glob("re*")], "nothing trained or rendered"
+
+
+def test_what_is_all_there_needs_no_folder_to_write_in(tmp_path: Path, monkeypatch) -> None:
+    """Results of a checkout that may only be read can be shown."""
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "small")
+    jobs = plan([catalog()["cifar100-mark"]], "small")
+    for job in jobs:
+        Store(places.results, "small").put(
+            job.config, {"config": _as_dict(job.config), "pieces": {}, "seconds": 1.0}
+        )
+
+    def refuse(*given, **options) -> None:
+        raise CheckpointError("read-only")
+
+    monkeypatch.setattr(sys.modules["lpjepa.recipes.sweep"], "check_writable", refuse)
+    assert sweep(jobs, places, device="cpu").left == 0
+    with pytest.raises(CheckpointError):
+        sweep(plan([catalog()["cifar100"]], "small"), places, device="cpu")
 
 
 def test_documentation_shows_results_claims_and_what_waits(tiny, tmp_path: Path, monkeypatch) -> None:

@@ -369,8 +369,10 @@ def test_online_probes_that_never_saw_the_features_are_named_in_the_closing_tabl
     assert said == (probe == "online" and 1.0 in late.values())
 
 
-@pytest.mark.parametrize("method", ["rectified_lpjepa", "ncl"])
-def test_features_that_fall_silent_are_said_once(tiny, capsys, monkeypatch, method):
+@pytest.mark.parametrize(
+    ("method", "activation"), [("rectified_lpjepa", "auto"), ("ncl", "auto"), ("ncl", "rep_relu")]
+)
+def test_features_that_fall_silent_are_said_once(tiny, capsys, monkeypatch, method, activation):
     """The last layer's bias, moved where nothing is positive from the third step on."""
     step = Trainer._step
 
@@ -382,11 +384,13 @@ def test_features_that_fall_silent_are_said_once(tiny, capsys, monkeypatch, meth
             torch.nn.init.constant_(last.bias, -1e6)
 
     monkeypatch.setattr(Trainer, "_step", silenced)
-    run = pretrain(tiny({"loss": {"method": method}, "train": {"epochs": 4}}), Lines())
+    changes = {"loss": {"method": method}, "model": {"activation": activation}, "train": {"epochs": 4}}
+    run = pretrain(tiny(changes), Lines())
     lines = [line for line in capsys.readouterr().out.splitlines() if "no feature is active" in line]
     assert run.final["l0"] == 0
     assert len(lines) == 1
     assert ("a denser target" in lines[0]) == (method == "rectified_lpjepa")
+    assert ("get no gradient" in lines[0]) == (activation != "rep_relu")
 
 
 def test_three_views_and_compiled_calls(tiny, watch, monkeypatch):

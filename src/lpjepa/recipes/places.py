@@ -9,6 +9,7 @@ from typing import Any
 from lpjepa.recipes.cases import scale_of
 from lpjepa.recipes.smoke_sets import write_smoke_sets
 from lpjepa.training import Config
+from lpjepa.training.checkpoint import check_writable
 from lpjepa.training.config import identity
 from lpjepa.training.layers import replace
 
@@ -30,6 +31,7 @@ class Places:
 
     def prepare(self) -> None:
         if self.scale == "smoke":
+            check_writable(self.work, "--work", create=False)
             write_smoke_sets(self.work / "sets")
 
     def located(self, config: Config) -> Config:

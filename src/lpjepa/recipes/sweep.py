@@ -154,12 +154,13 @@ def sweep(
     """
     if jobs:
         pick_device(device)  # one that is not there is said once, and not by every training
-        check_writable(places.work, "--work", create=False)
-        check_writable(places.results / places.scale, "--results", create=False)
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
     summary = Summary(incomplete=len(incomplete))
+    if todo:
+        check_writable(places.work, "--work", create=False)
+        check_writable(places.results / places.scale, "--results", create=False)
     left = {job.label: job.config for job in todo}
     sources = {job.label: job.config.data.source for job in todo}
     missing: set[str] = set()  # sources without images: said once, and their other trainings left
