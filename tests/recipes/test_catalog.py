@@ -201,23 +201,32 @@ def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
     assert len(set(keys)) == 3 * 24
 
 
-def test_the_exact_preset_differs_from_cifar100_in_a_late_share_alone() -> None:
+def test_the_exact_preset_moves_until_the_end_and_sets_its_share_then() -> None:
     exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
-    assert differing_keys(exact, plain) == ["model.activation", "train.calibrate_from"]
-    assert identity(plain_until(exact)[0]) == identity(plain), "both cost little more than one"
+    moving = ["target.from_mu", "target.there_at"]
+    assert differing_keys(exact, plain) == ["model.activation", *moving, "train.calibrate_from"]
+    before, share = plain_until(exact)
+    assert share == 1 == exact.target.there_at
+    assert differing_keys(before, plain) == moving
     cases = catalog()["exact-sparsity-preset"].cases("small")
-    assert {(c.group, c["mu"]) for c in cases} == {
-        (group, mu)
-        for group in (
-            "plain loss",
-            "thresholds in the last tenth",
-            "thresholds at the end",
-            "presets:cifar100-exact-sparsity",
-        )
-        for mu in (-3, -2, -1, 0, 1)
-    }
+    groups = ["plain loss", "thresholds in the last tenth", "thresholds at the end"]
+    expected = {(g, mu) for g in [*groups, "presets:cifar100-exact-sparsity"] for mu in (-3, -2, -1, 0, 1)}
+    expected |= {("largest features at the end", mu) for mu in (-3, -2, -1)}
+    assert {(c.group, c["mu"]) for c in cases} == expected
     shares = {config_of(case, "small", 5).train.calibrate_from for case in cases}
     assert shares == {0.0, 0.9, exact.train.calibrate_from}
+
+
+def test_the_preset_is_the_row_of_the_study_that_found_it() -> None:
+    of = lambda recipe, group: {
+        identity(config_of(case, "small", 5)): case["mu"]
+        for case in catalog()[recipe].cases("small")
+        if case.group == group
+    }
+    preset = of("exact-sparsity-preset", "presets:cifar100-exact-sparsity")
+    study = of("dense-first", "the location moves to the end, largest features")
+    assert study.items() <= preset.items()
+    assert [mu for key, mu in preset.items() if key not in study] == [1]
 
 
 def test_rows_set_no_key_that_identity_ignores() -> None:

@@ -24,7 +24,7 @@ CHAPTERS = (
         "*frozen probe* is fitted to the end on the features of the finished encoder with a weight decay of "
         "0.0001, one with a *chosen decay* with the best for held-out training images.",
         ("cifar100-mark", "cifar100", "cifar100-long", "accuracy-sparsity", "learning-rates",
-         "sparse-rates", "dense-first"),
+         "dense-first"),
     ),
     Chapter(
         GAP,

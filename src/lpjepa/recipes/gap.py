@@ -19,7 +19,6 @@ NO_LOSS = "yes, at no loss"
 SEARCHES = (
     "exact-sparsity",
     "exact-sparsity-preset",
-    "sparse-rates",
     "dense-first",
     "exact-sparsity-long",
 )
