@@ -554,6 +554,10 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     assert reproduce.run([*command, "--seeds", "6", "--epochs", "20"]) == 0
     assert asked == [(6, 20)] * 12
     assert "12 trainings finished" in capsys.readouterr().out
+    asked.clear()
+    assert reproduce.run([*command, "--seeds", "5", "--rows", "Sparse baselines", "LeJEPA"]) == 0
+    assert asked == [(5, 100)] * 5
+    assert "5 trainings finished" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="nothing would be done"):
         reproduce.run([*command, "--render-only"])
@@ -563,6 +567,10 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     ("words", "sentence"),
     [
         (["runtime", "--seeds", "9"], "--seeds 9: these recipes have seed 0"),
+        (
+            ["runtime", "--rows", "SIGReg", "SIGreg"],
+            "--rows 'SIGreg': no training of these recipes has that in its name",
+        ),
         (["runtime", "--whole"], "--whole: say with --minutes how long it may take"),
         (["runtime", "--epochs", "-1"], "--epochs -1: expected 1 or more"),
         (["runtime", "--minutes", "nan"], "--minutes nan: expected more than 0"),

@@ -242,7 +242,13 @@ def test_the_preset_is_judged_beside_the_search_by_frozen_probes(tmp_path: Path)
                 result = store.get(config_of(case, "small", 5))
                 assert result is not None
                 result["final"] |= {"encoder_accuracy_online": 0.5, "projector_accuracy_online": 0.2}
-    text = l0_answers({"exact-sparsity": searched, recipe.name: collect(recipe, "small", store)})
+    long = catalog()["exact-sparsity-long"]
+    _put(store, config_of(long.cases("small")[0], "small", 5))
+    found = {"exact-sparsity": searched} | {r.name: collect(r, "small", store) for r in (recipe, long)}
+    text = l0_answers(found)
+    waiting = text.splitlines()[-1]
+    assert "presets:cifar100-exact-sparsity (`exact-sparsity-long`)" in waiting, "the other one is there"
+    assert "; axes weight 0.3;" in waiting
     assert "plain loss: presets:cifar100-exact-sparsity (100 epochs, 1 of 5 μ). Changes" in text
     assert "| plain loss | 30 | 1 of 9 |" in text
     assert "| plain loss | 100 | 1 of 5 |" in text

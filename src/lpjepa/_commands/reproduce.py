@@ -25,6 +25,8 @@ class Arguments:
     """Epochs instead of those of the recipe and scale."""
     seeds: tuple[int, ...] = ()
     """Train these of the recipe's seeds only."""
+    rows: tuple[str, ...] = ()
+    """Train rows with one of these in their name only, such as 'moves to the end'."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
     data_root: Path = Path("data")
@@ -88,6 +90,13 @@ def run(arguments: list[str]) -> int:
             if seed not in known:
                 raise ValueError(f"--seeds {seed}: these recipes have seed {', '.join(map(str, known))}")
         jobs = [job for job in jobs if not chosen.seeds or job.config.train.seed in chosen.seeds]
+        for part in chosen.rows if jobs else ():
+            if not any(part in job.row for job in jobs):
+                raise ValueError(
+                    f"--rows {part!r}: no training of these recipes has that in its name; "
+                    "--render-only shows their rows"
+                )
+        jobs = [job for job in jobs if not chosen.rows or any(part in job.row for part in chosen.rows)]
         summary = sweep(
             jobs, places, chosen.jobs, chosen.minutes, chosen.device, whole=chosen.whole, again=chosen.again
         )

@@ -191,7 +191,8 @@ def _closing(searches: Sequence[Collected]) -> str:
 
     By frozen probes: an online one has not seen a share that is set when the training is over.
     """
-    lines, good, waiting = [], [], []
+    lines, good = [], []
+    waiting: list[tuple[str, str]] = []  # group and recipe
     seen: set[frozenset[str]] = set()  # one search may begin with what another has shown
     searches = [collected for collected in searches if collected.results()]
     for collected in searches:
@@ -201,7 +202,7 @@ def _closing(searches: Sequence[Collected]) -> str:
                 continue
             trained = [entry for entry in entries if entry.results]
             if not trained:
-                waiting.append(group)
+                waiting.append((group, collected.recipe.name))
                 continue
             identities = frozenset(result["identity"] for entry in trained for result in entry.results)
             if any(identities <= shown for shown in seen):
@@ -212,8 +213,7 @@ def _closing(searches: Sequence[Collected]) -> str:
             word = _verdict(gap, changes, plain=group == collected.recipe.against["group"])
             share, epochs = f"{len(trained)} of {len(entries)}", str(_epochs(trained[0]))
             if word == NO_LOSS:
-                part = "" if len(trained) == len(entries) else f", {share} μ"
-                good.append(f"{group} ({epochs} epochs{part})")
+                good.append(f"{group} ({epochs} epochs, {share} μ)")
             if len(trained) < len(entries):
                 word = word.replace("yes", "so far")
             cells = ["" if change is None else f"{change:+.2f}" for change in changes]
@@ -228,7 +228,9 @@ def _closing(searches: Sequence[Collected]) -> str:
     )
     header = ["setting", "epochs", "μ trained", "largest gap", "encoder", "projector"]
     text = f"{text}\n\n" + _table([*header, f"closes it ({CLOSED:g})"], lines)
-    return text + (f"\n\nNot trained yet: {'; '.join(dict.fromkeys(waiting))}." if waiting else "")
+    shown = {line[0] for line in lines}  # of these another recipe has a row, and which waits is said
+    names = [f"{group} (`{recipe}`)" if group in shown else group for group, recipe in waiting]
+    return text + (f"\n\nNot trained yet: {'; '.join(dict.fromkeys(names))}." if names else "")
 
 
 def _verdict(gap: float, changes: Sequence[float | None], plain: bool) -> str:

@@ -32,10 +32,12 @@ Limit = tuple[float | None, bool]  # the deadline, and whether only trainings th
 
 @dataclass
 class Job:
-    """One training with all that any recipe wants of it; its label ends with its identity."""
+    """One training with all that any recipe wants of it; its label ends with its identity, `row` is its name
+    in the recipe's table."""
 
     config: Config
     label: str
+    row: str = ""
     pieces: tuple[str, ...] = ()
     alone: bool = False
     keep_at: tuple[float, ...] = ()  # where other trainings go on from this one
