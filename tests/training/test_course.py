@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import lpjepa
 from lpjepa.distributions import RectifiedGeneralizedGaussian
 from lpjepa.losses import RectifiedLpJEPA
 from lpjepa.training import ConfigError, load_config, pretrain
@@ -19,6 +20,15 @@ def test_the_location_moves_evenly_and_stays() -> None:
     moving = course(there_at=0.5)
     assert [moving.at(share)[0] for share in (0, 0.125, 0.25, 0.5, 0.7, 1)] == [1, 0.25, -0.5, -2, -2, -2]
     assert [moving.at(share)[1] for share in (0, 0.3, 1)] == pytest.approx([2**-0.5] * 3, rel=1e-12)
+
+
+def test_the_location_stays_before_it_moves() -> None:
+    moving = course(leaves_at=0.25, there_at=0.75)
+    assert [moving.at(share)[0] for share in (0, 0.25, 0.5, 0.75, 1)] == [1, 1, -0.5, -2, -2]
+    at_the_end = course(leaves_at=1.0, there_at=1.0)
+    assert [at_the_end.at(share)[0] for share in (0, 0.5, 0.999, 1)] == [1, 1, 1, -2]
+    at_once = course(leaves_at=0.5, there_at=0.5)
+    assert [at_once.at(share)[0] for share in (0.49, 0.5)] == [1, -2]
 
 
 def test_unit_variance_after_rectification_holds_on_the_way() -> None:
@@ -58,12 +68,31 @@ def test_features_follow_it(tiny) -> None:
     assert losses[1][-1] == pytest.approx(losses[0][-1], rel=0.1), "arrived"
 
 
+def test_a_location_that_stays_to_the_end_is_a_training_at_its_start(tiny) -> None:
+    """Only what is set when the training is over differs: the weights are the same to the last bit."""
+    share = {"model": {"activation": "top"}, "train": {"calibrate_from": 1.0, "out": tiny().train.out + "-b"}}
+    to = {"from_mu": 1.0, "leaves_at": 1.0, "there_at": 1.0}
+    there = pretrain(tiny({"target": {"active": None, "mu": 1.0}}))
+    stays = pretrain(tiny({"target": {"active": None, "mu": -3.0, **to}}, share))
+    weights = [lpjepa.load(run.folder).encoder.state_dict() for run in (there, stays)]
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
+    assert stays.final["l0"] < 0.2 < there.final["l0"]
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
         (
             {"there_at": 0.0},
             "target.there_at: expected a share of the training, above 0 and up to 1, got 0.0",
+        ),
+        (
+            {"leaves_at": 1.5},
+            "target.leaves_at: expected a share from 0 to 1, got 1.5",
+        ),
+        (
+            {"from_mu": 1.0, "leaves_at": 0.9},
+            "target.leaves_at: 0.9 is after target.there_at 0.8, .*; choose a smaller share",
         ),
         ({"from_mu": float("inf")}, "target.from_mu: expected a finite number, got inf"),
     ],
@@ -76,4 +105,6 @@ def test_a_way_that_is_none_is_refused(tiny, target, words) -> None:
 def test_trainings_from_before_keep_their_identity(tiny) -> None:
     config = tiny()
     assert identity(replace(config, {"target": {"from_mu": 1.0}})) != identity(config)
-    assert identity(replace(config, {"target": {"from_mu": None, "there_at": 0.8}})) == identity(config)
+    assert identity(
+        replace(config, {"target": {"from_mu": None, "there_at": 0.8, "leaves_at": 0.0}})
+    ) == identity(config)

@@ -28,6 +28,12 @@ def check_combination(config: Config, world: int) -> None:
         build_target(config)
         if config.target.from_mu is not None:
             build_target(config, start=True)
+            leaves, there = config.target.leaves_at, config.target.there_at
+            if leaves > there:
+                raise ConfigError(
+                    f"target.leaves_at: {leaves} is after target.there_at {there}, where the location is to "
+                    "have arrived; choose a smaller share"
+                )
     _check_late(config, activation_of(config))
     _check_share(config, activation_of(config))
     if config.views.num_views < 2:

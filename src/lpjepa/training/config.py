@@ -68,6 +68,8 @@ class TargetConfig:
     from_mu: float | None = None
     """Location at the first step, from which it moves evenly to the target's; none: it is there at once. From
     1 a sparse target begins nearly dense, and more features have a gradient."""
+    leaves_at: float = 0.0
+    """Share of the training until which the location stays where it begins (from_mu)."""
     there_at: float = 0.8
     """Share of the training at which the location has arrived (from_mu)."""
     rectified: bool | None = None
@@ -221,7 +223,7 @@ FREE_KEYS = (
 # Keys that came later, and values at which they change nothing: trainings from before keep their identity.
 _LATER: dict[str, Any] = {
     "train.calibrate_from": 0.0, "train.calibrate_on": "views", "train.rectify_from": 0.0,
-    "target.from_mu": None, "target.there_at": 0.8,
+    "target.from_mu": None, "target.leaves_at": 0.0, "target.there_at": 0.8,
 }  # fmt: skip
 
 _POSITIVE = (
@@ -254,7 +256,7 @@ def check(config: Config) -> Config:
         (("train.batch_size",), "2 or more", lambda value: value >= 2),  # one sample has no distribution
         (("optim.ema",), "a decay between 0 and 1", lambda value: 0 < value < 1),
         (
-            ("train.calibrate_from", "train.rectify_from"),
+            ("train.calibrate_from", "train.rectify_from", "target.leaves_at"),
             "a share from 0 to 1",
             lambda value: 0 <= value <= 1,
         ),

@@ -34,6 +34,7 @@ _MATCHING = _only_with("loss.method", *MATCHING)
 # Of several obstacles the first is named.
 _READ: dict[str, tuple[Obstacle, ...]] = {
     **{f"target.{field.name}": (_MATCHING,) for field in fields(TargetConfig)},
+    "target.leaves_at": (_MATCHING, _without("target.from_mu")),
     "target.there_at": (_MATCHING, _without("target.from_mu")),
     "loss.invariance_weight": (_only_with("loss.method", *MATCHING, "vicreg", "nvicreg"),),
     "loss.matching_weight": (_MATCHING,),

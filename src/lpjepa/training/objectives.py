@@ -88,13 +88,19 @@ class Course:
 
     def at(self, progress: float) -> tuple[float, float]:
         """Location and scale at a share of the training."""
-        way, (loc, scale) = min(1.0, progress / self.wanted.there_at), self.end
+        way, (loc, scale) = self._way(progress), self.end
         loc = (1 - way) * self.start + way * loc
         if way < 1 and self.scales:
             place, part = divmod(way * (_PLACES - 1), 1)
             below, above = self.scales[int(place)], self.scales[int(place) + 1]
             scale = (1 - part) * below + part * above
         return loc, scale
+
+    def _way(self, progress: float) -> float:
+        leaves, there = self.wanted.leaves_at, self.wanted.there_at
+        if progress >= there:
+            return 1.0
+        return 0.0 if progress <= leaves else (progress - leaves) / (there - leaves)
 
     def move(self, objective: Any, progress: float) -> None:
         """Set the target that the objective reads, in its place: nothing waits, and captured steps see it."""
