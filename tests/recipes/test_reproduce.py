@@ -25,10 +25,11 @@ from lpjepa.recipes.plots import mathematics
 from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
-from lpjepa.recipes.workers import Stopped, _told_by_us, _until
+from lpjepa.recipes.workers import Job, Stopped, _told_by_us, _until
 from lpjepa.training import CheckpointError, Run, to_dict
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
+from lpjepa.training.layers import replace
 
 
 def test_all_trainings_ran_once(tiny) -> None:
@@ -171,6 +172,9 @@ def test_no_training_is_begun_that_will_not_end(tmp_path: Path, monkeypatch) -> 
     summary = sweep([short, long], places, minutes=1.0, whole=True, say=lambda line: None)
     assert begun == [1]
     assert (summary.done, summary.left, summary.left_epochs) == (1, 1, 1000)
+    small = replace(long.config, {"train": {"batch_size": 24}})
+    summary = sweep([short, Job(small, "B = 24")], places, minutes=1.0, whole=True, say=lambda line: None)
+    assert begun == [1, 1, 1000], "how long that one takes is not known"
 
 
 def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:

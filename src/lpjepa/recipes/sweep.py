@@ -150,7 +150,7 @@ def sweep(
 ) -> Summary:
     """Runs what is outstanding of `jobs`; returns after `minutes`, give or take a checkpoint.
 
-    With `whole`, no training is begun that will not end by then, as far as those before it tell.
+    With `whole`, no training is begun that will not end by then, as far as others of its kind tell.
     """
     if jobs:
         pick_device(device)  # one that is not there is said once, and not by every training

@@ -171,15 +171,15 @@ def _work(
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
-    # Of the last training of each encoder: seconds an epoch, and those that a part of one took besides.
-    pace: dict[str, float] = {}
-    rest: dict[str, float] = {}
+    # Of the last training of a kind: seconds an epoch, and those that a part of one took besides.
+    pace: dict[tuple[object, ...], float] = {}
+    rest: dict[tuple[object, ...], float] = {}
     store = lambda: Store(places.results, places.scale)
     lost: set[str] = set()  # failed without a result, and what would go on from these
     while (number := take()) < len(chains):
         first = chains[number][0]
         for job in chains[number]:
-            began, kind = time.time(), job.config.model.encoder
+            began, kind = time.time(), _kind(job.config)
             own, before = identity(job.config), identity(plain_until(job.config)[0])
             if before in lost:
                 lost.add(own)
@@ -220,6 +220,13 @@ def _work(
                 else:
                     rest[kind] = max(0.0, took - epochs * pace.get(kind, 0.0))
                 yield "done", job.label, f" in {took:.0f} s"
+
+
+def _kind(config: Config) -> tuple[object, ...]:
+    """What decides how long an epoch takes; a training of a kind that was not seen is begun, and tells."""
+    model, loss = config.model, config.loss
+    widths = (model.projector_dim, model.projector_hidden, model.projector_layers)
+    return model.encoder, *widths, config.train.batch_size, str(loss.directions), loss.num_slices
 
 
 def _noted(folder: Path) -> str:
