@@ -562,6 +562,10 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     assert reproduce.run([*command, "--seeds", "5", "--rows", "Sparse baselines", "LeJEPA"]) == 0
     assert asked == [(5, 100)] * 5
     assert "5 trainings finished" in capsys.readouterr().out
+    asked.clear()
+    shared = ["exact-sparsity-preset", "dense-first", *command[1:], "--rows", "moves to the end, largest"]
+    assert reproduce.run(shared) == 0
+    assert asked == [(5, 100)] * 4, "which have another name in the first recipe"
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="nothing would be done"):
         reproduce.run([*command, "--render-only"])

@@ -91,12 +91,13 @@ def run(arguments: list[str]) -> int:
                 raise ValueError(f"--seeds {seed}: these recipes have seed {', '.join(map(str, known))}")
         jobs = [job for job in jobs if not chosen.seeds or job.config.train.seed in chosen.seeds]
         for part in chosen.rows if jobs else ():
-            if not any(part in job.row for job in jobs):
+            if not any(part in row for job in jobs for row in job.rows):
                 raise ValueError(
                     f"--rows {part!r}: no training of these recipes has that in its name; "
                     "--render-only shows their rows"
                 )
-        jobs = [job for job in jobs if not chosen.rows or any(part in job.row for part in chosen.rows)]
+        wanted = lambda job: any(part in row for part in chosen.rows for row in job.rows)
+        jobs = [job for job in jobs if not chosen.rows or wanted(job)]
         summary = sweep(
             jobs, places, chosen.jobs, chosen.minutes, chosen.device, whole=chosen.whole, again=chosen.again
         )

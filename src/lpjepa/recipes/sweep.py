@@ -74,7 +74,8 @@ def plan(
                 about = f"{recipe.name}, {config.train.epochs} epochs, {identity(config)}"
                 group = f", {case.group}," if names.count(case.label) > 1 and case.group else ""
                 label = f"{case.label}{group} seed {seed} ({about})"
-                job = jobs.setdefault(identity(config), Job(config, label, f"{case.group} {case.label}"))
+                job = jobs.setdefault(identity(config), Job(config, label))
+                job.rows.add(f"{case.group} {case.label}")
                 job.alone |= recipe.alone
     for recipe in catalog().values():
         if recipe.pieces:

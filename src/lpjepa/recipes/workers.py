@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,12 +32,12 @@ Limit = tuple[float | None, bool]  # the deadline, and whether only trainings th
 
 @dataclass
 class Job:
-    """One training with all that any recipe wants of it; its label ends with its identity, `row` is its name
-    in the recipe's table."""
+    """One training with all that any recipe wants of it; its label ends with its identity, its `rows` are
+    what tables call it."""
 
     config: Config
     label: str
-    row: str = ""
+    rows: set[str] = field(default_factory=set)
     pieces: tuple[str, ...] = ()
     alone: bool = False
     keep_at: tuple[float, ...] = ()  # where other trainings go on from this one
