@@ -73,7 +73,8 @@ def test_a_key_is_named_where_it_changes_no_step(optimizer):
     ("config", "given", "named"),
     [
         ({}, {"target": {"there_at": 0.5}}, ["target.there_at has no effect without target.from_mu"]),
-        ({"target": {"from_mu": 1.0}}, {"target": {"there_at": 0.5}}, []),
+        ({}, {"target": {"leaves_at": 0.5}}, ["target.leaves_at has no effect without target.from_mu"]),
+        ({"target": {"from_mu": 1.0}}, {"target": {"there_at": 0.5, "leaves_at": 0.1}}, []),
         (
             {"loss": {"method": "lejepa"}},
             {"target": {"there_at": 0.5}},
