@@ -14,6 +14,7 @@ from lpjepa.recipes.values import number
 from lpjepa.training import load_config
 from lpjepa.training.config import FREE_KEYS, differing_keys, identity
 from lpjepa.training.fork import plain_until
+from lpjepa.training.layers import replace
 
 # Every \label{tab:...} and \label{fig:...} of the paper, main text and appendix.
 PAPER = [
@@ -201,13 +202,13 @@ def test_lengths_of_a_recipe_and_of_a_command_live_side_by_side() -> None:
     assert len(set(keys)) == 3 * 24
 
 
-def test_the_exact_preset_moves_until_the_end_and_sets_its_share_then() -> None:
+def test_the_exact_preset_trains_dense_and_sets_its_share_at_the_end() -> None:
     exact, plain = (load_config(f"presets:cifar100{end}") for end in ("-exact-sparsity", ""))
-    moving = ["target.from_mu", "target.there_at"]
-    assert differing_keys(exact, plain) == ["model.activation", *moving, "train.calibrate_from"]
+    staying = ["target.from_mu", "target.leaves_at", "target.there_at"]
+    assert differing_keys(exact, plain) == ["model.activation", *staying, "train.calibrate_from"]
     before, share = plain_until(exact)
-    assert share == 1 == exact.target.there_at
-    assert differing_keys(before, plain) == moving
+    assert share == 1
+    assert before == replace(plain, {"target": {"mu": 1.0}})
     cases = catalog()["exact-sparsity-preset"].cases("small")
     groups = ["plain loss", "thresholds in the last tenth", "thresholds at the end"]
     expected = {(g, mu) for g in [*groups, "presets:cifar100-exact-sparsity"] for mu in (-3, -2, -1, 0, 1)}
@@ -224,7 +225,7 @@ def test_the_preset_is_the_row_of_the_study_that_found_it() -> None:
         if case.group == group
     }
     preset = of("exact-sparsity-preset", "presets:cifar100-exact-sparsity")
-    study = of("dense-first", "the location moves to the end, largest features")
+    study = of("dense-first", "the location stays until the end, largest features")
     assert study.items() <= preset.items()
     assert [mu for key, mu in preset.items() if key not in study] == [1]
 

@@ -419,6 +419,37 @@ def test_a_late_share_from_the_checkpoint_of_the_plain_run_is_that_of_a_run_of_i
     assert whole.final["l0"] != first.final["l0"]
 
 
+@pytest.mark.parametrize("scale", ["gn", "rgn"])
+@pytest.mark.parametrize(("leaves", "there", "activation"), [(0.5, 1.0, "auto"), (1.0, 1.0, "top")])
+def test_a_location_that_stays_is_that_of_a_training_there_until_it_leaves(
+    tiny, tmp_path, leaves, there, activation, scale
+):
+    """Weights, optimizers and journal of a run of its own are the oracle, to the last bit."""
+    way = {"from_mu": 1.0, "leaves_at": leaves, "there_at": there}
+    target = {"active": None, "mu": -3.0, "scale": scale, **way}
+    own = {"epochs": 4, "out": str(tmp_path / "whole"), "calibrate_from": 1.0 if activation == "top" else 0.0}
+    config = tiny({"target": target, "train": own, "model": {"activation": activation}})
+    before, share = plain_until(config)
+    assert share == leaves
+    assert identity(before) == identity(
+        tiny({"target": {"active": None, "mu": 1.0, "scale": scale}, "train": {"epochs": 4}})
+    )
+    first = pretrain(replace(before, {"train": {"out": str(tmp_path / "before"), "keep_at": [share]}}))
+    begun = fork(
+        first.checkpoints / f"kept-{share:g}.pt",
+        replace(config, {"train": {"out": str(tmp_path / "forked")}}),
+    )
+    forked, whole = pretrain(begun.config), pretrain(config)
+    assert_same(final_state(forked), final_state(whole))
+    predicted = [entry.get("l0_predicted") for entry in forked.metrics("epoch")]
+    others = [None] * round(4 * leaves), [whole.final["l0_predicted"]] * round(4 - 4 * leaves)
+    assert predicted == others[0] + others[1], "no epoch is beside the target of the other training"
+    assert forked.final == whole.final
+    kept, moved = final_state(first)["trainee"], final_state(whole)["trainee"]
+    weights = [key for key in kept if key.startswith("model.encoder") and key.endswith("weight")]
+    assert all(torch.equal(kept[key], moved[key]) for key in weights) == (leaves == 1), "it did leave"
+
+
 @pytest.mark.parametrize("start", [0.4, 0.5, 1.0])
 @pytest.mark.parametrize("activation", ["auto", "top", "calibrated"])
 def test_features_rectified_late_are_lpjepas_until_then(tiny, tmp_path, activation, start):

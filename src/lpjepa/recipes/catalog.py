@@ -12,8 +12,8 @@ from typing import Any
 from lpjepa._names import suggestion
 from lpjepa.recipes.cases import Case, averaged, expand, read_yaml, scale_of
 
-# Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end.
-OURS = re.compile(r"_theory$|_gap$|_frozen$|_chosen$|_train$|^dead$|^change/")
+# Columns that the paper has not: predictions, distances from them, changes, probes fitted to the end, speeds.
+OURS = re.compile(r"_theory$|_gap$|_frozen$|_chosen$|_train$|^dead$|^images_per_second$|^change/")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,10 @@ _compiled_for = [""]  # the shapes of this process's compiled code
 
 
 def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
-    """Bring a job to its end; what is done is kept after every piece."""
+    """Bring a job to its end; what is done is kept after every piece.
+
+    Of one that is trained for others nothing is kept but its checkpoints.
+    """
     store = Store(places.results, places.scale)
     folder = places.run_folder(job.config)
     result = store.get(job.config)
@@ -46,6 +49,9 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     # Pieces are made from the last checkpoint: where a finished training has left none, it is trained anew.
     lost = bool(lacking) and not saved and (result is not None or finished)
     anew = not under_way and (lost or untimed(job, result))
+    if job.for_others and not finished:
+        _train(job, places, folder, on, workers, anew=False)
+        return
     if result is None or anew or (under_way and wanting):
         result = _train(job, places, folder, on, workers, anew)
         store.put(job.config, result)
@@ -75,7 +81,7 @@ def epochs_ahead(config: Config, places: Places) -> float:
         lines = Run.open(places.run_folder(config)).metrics("train")
         passed = [line["epoch"] for line in lines if line["step"] <= step_of(saved[-1])]
         return config.train.epochs - max(passed, default=0.0)
-    share = plain_until(config)[1] if _shared_checkpoint(config, places) else 0.0
+    share = plain_until(config)[1] if shared_checkpoint(config, places) else 0.0
     return config.train.epochs * (1.0 - share)
 
 
@@ -83,7 +89,7 @@ def _finished(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and Run.open(folder).finished
 
 
-def _shared_checkpoint(config: Config, places: Places) -> Path | None:
+def shared_checkpoint(config: Config, places: Places) -> Path | None:
     """A checkpoint of the training that `config` is at first, from where they part; None: there is none."""
     plain, share = plain_until(config)
     if share == 0:
@@ -102,7 +108,7 @@ def _train(job: Job, places: Places, folder: Path, device: torch.device, workers
         trained = replace(trained, {"train": {"resume": False}})
     if anew or not (list_checkpoints(places.checkpoints(config)) or _finished(folder)):
         cost_file.unlink(missing_ok=True)  # of what is done again
-        if not anew and (path := _shared_checkpoint(config, places)):
+        if not anew and (path := shared_checkpoint(config, places)):
             plain, share = plain_until(config)
             goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ What has a result is never trained again unless it is asked for; `workers` does 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -117,6 +118,33 @@ def outstanding(jobs: Sequence[Job], places: Places, again: bool = False) -> tup
     return started + fresh, incomplete
 
 
+def with_beginnings(jobs: Sequence[Job], places: Places) -> list[Job]:
+    """The jobs, and what several of them are at first, before these, where it is not among them.
+
+    That training may have its result since long, and no checkpoint any more: to do it once again costs less
+    than to do it as a part of each.
+    """
+    from lpjepa.recipes.one_run import shared_checkpoint
+
+    known, after = {identity(job.config) for job in jobs}, defaultdict[str, list[Job]](list)
+    for job in jobs:
+        before, share = plain_until(job.config)
+        begun = list_checkpoints(places.checkpoints(job.config)) or shared_checkpoint(job.config, places)
+        if share > 0 and not begun and not job.alone and identity(before) not in known:
+            after[identity(before)].append(job)
+    first = {late[0].label: _beginning(late) for late in after.values() if len(late) > 1}
+    found = [one for job in jobs for one in (first.get(job.label), job) if one is not None]
+    return with_beginnings(found, places) if first else found
+
+
+def _beginning(late: Sequence[Job]) -> Job:
+    before = plain_until(late[0].config)[0]
+    about = f"seed {before.train.seed}, {before.train.epochs} epochs, {identity(before)}"
+    shares = {plain_until(job.config)[1] for job in late}
+    label = f"what {len(late)} trainings are at first ({about})"
+    return Job(before, label, keep_at=tuple(sorted(shares)), for_others=True)
+
+
 def chains(jobs: Sequence[Job], places: Places) -> list[list[Job]]:
     """The jobs, each followed by those that go on from it and have no checkpoint of their own yet.
 
@@ -158,6 +186,7 @@ def sweep(
     places.prepare()
     deadline = None if minutes is None else time.time() + 60 * minutes
     todo, incomplete = outstanding(jobs, places, again)
+    todo = with_beginnings(todo, places)
     summary = Summary(incomplete=len(incomplete))
     if todo:
         check_writable(places.work, "--work", create=False)

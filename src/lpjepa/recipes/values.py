@@ -164,6 +164,9 @@ METRICS: dict[str, Metric] = {
         2,
         -1,
     ),
+    "images_per_second": Metric(
+        "images/s ↑", r"Images/s $\uparrow$", lambda r: r.get("images_per_second"), 0, 1
+    ),
     "gpu_utilisation": Metric(
         "Avg. GPU util. (%)", r"Avg. GPU Util. (\%) $\uparrow$", lambda r: r["hardware"].get("utilisation"), 2
     ),

@@ -41,6 +41,7 @@ class Job:
     pieces: tuple[str, ...] = ()
     alone: bool = False
     keep_at: tuple[float, ...] = ()  # where other trainings go on from this one
+    for_others: bool = False  # trained for these alone: its own result is there, or wanted by no one
 
 
 class Stopped(BaseException):

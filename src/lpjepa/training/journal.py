@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,13 +32,13 @@ class Journal:
     def __init__(self, path: Path, sinks: list[Sink]):
         self.path, self.sinks = path, sinks
 
-    def keep_until(self, step: int) -> None:
-        """Drop lines of later steps, and a line that a kill cut short."""
+    def keep_until(self, step: int, without: Collection[str] = ()) -> None:
+        """Drop lines of later steps, a line that a kill cut short, and values that are to be left out."""
         if not self.path.exists():
             return
         kept = [
-            line + "\n"
-            for line, entry in _entries(self.path)
+            json.dumps({key: value for key, value in entry.items() if key not in without}) + "\n"
+            for entry in read_journal(self.path)
             if entry["step"] <= step and entry["kind"] != "final"
         ]
         write_whole(self.path, "".join(kept))
@@ -66,16 +67,11 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     """The entries of a metrics.jsonl, in order; a line that a kill or a full disk cut short is left out."""
     if not path.exists():
         return []
-    return [entry for _, entry in _entries(path)]
-
-
-def _entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    entries = []
     for line in path.read_text().splitlines():
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        yield line, entry
+        with suppress(json.JSONDecodeError):
+            entries.append(json.loads(line))
+    return entries
 
 
 def _number(value: Any) -> Any:
