@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lpjepa._commands import export as command
+from lpjepa.cli import main
 from lpjepa.inference import load
 from lpjepa.inference.description import Description, Preprocessing
 from lpjepa.inference.export import comparison, export_model, program
@@ -157,6 +158,32 @@ def test_graphs_of_a_set_share_need_no_operator_of_ours(run_folder, digits, tmp_
     session = runtime.InferenceSession(str(tmp_path / "onnx" / "model.onnx"))
     found = session.run(["projector"], {"images": digits.images[:7].numpy()})[0]
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["safetensors", "torch-export"])
+def test_another_sparsity_is_exported(run_folder, digits, tmp_path, capsys, name):
+    out = tmp_path / "export"
+    assert main(["export", str(run_folder), "--format", name, "--active", "0.125", "--out", str(out)]) == 0
+    if name == "safetensors":
+        z = load(out, "cpu").embed(digits.images[:9])
+        assert load(run_folder, "cpu").with_active(0.125).fingerprint() == load(out, "cpu").fingerprint()
+    else:
+        z = torch.export.load(out / "model.pt2").module()(digits.images[:9])[1]
+    assert (z > 0).sum(dim=1).tolist() == [6] * 9
+
+
+def test_another_sparsity_of_what_has_none_is_refused(run_folder, tmp_path, capsys):
+    config = Run.open(run_folder).config
+    own = {"out": str(tmp_path / "run"), "epochs": 1}
+    pretrain(replace(config, {"model": {"activation": "calibrated"}, "train": own}), Silent())
+    for words, said in (
+        ([run_folder, "--format", "timm", "--active", "0.1"], "--format timm holds no projector"),
+        ([tmp_path / "run", "--active", "0.1"], "has a threshold for each feature"),
+        ([run_folder, "--active", "5"], "active 5.0: expected a share above 0 and below 1"),
+    ):
+        assert main(["export", *map(str, words), "--out", str(tmp_path / "export")]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "export").exists()
 
 
 def test_onnx_without_its_packages_is_one_sentence(model, tmp_path, monkeypatch):

@@ -177,3 +177,36 @@ def test_an_image_without_a_path_is_named_by_its_place(model, digits):
         model.embed([good, good, good, bad, good], batch_size=2)
     with pytest.raises(ValueError, match=r"^gone\.png cannot be used as an image: there is no such file"):
         model.embed([good, "gone.png"])
+
+
+def test_one_training_gives_every_sparsity(model, digits):
+    """Sorting by numpy is the oracle for which features stay; those that stay keep their values."""
+    dense = model.embed(digits.images[:50]).numpy()
+    exact = model.with_active(0.125)
+    z = exact.embed(digits.images[:50]).numpy()
+    assert (z > 0).sum(axis=1).tolist() == [6] * 50, "an eighth of 48"
+    largest = np.argsort(-dense, axis=1)[:, :6]
+    for place in np.flatnonzero((dense > 0).sum(axis=1) > 6):
+        assert set(np.flatnonzero(z[place])) == set(largest[place])
+        np.testing.assert_array_equal(z[place][largest[place]], dense[place][largest[place]])
+    assert (dense > 0).sum(axis=1).max() > 6
+    torch.testing.assert_close(
+        exact.embed(digits.images[:4], "encoder"), model.embed(digits.images[:4], "encoder"), rtol=0, atol=0
+    )
+    assert exact.fingerprint() != model.fingerprint()
+    assert exact.fingerprint("encoder") == model.fingerprint("encoder")
+    again = exact.with_active(0.5).with_active(0.125)
+    assert again.fingerprint() == exact.fingerprint()
+    assert (model.embed(digits.images[:50]).numpy() == dense).all(), "it stays as it is"
+
+
+def test_what_was_measured_of_another_projector_is_not_said(model):
+    facts, before = model.with_active(0.1).description.run, model.description.run
+    assert facts["final"]["encoder_accuracy"] == before["final"]["encoder_accuracy"]
+    assert {"projector_accuracy", "l0", "l0_predicted"} <= before["final"].keys() - facts["final"].keys()
+
+
+@pytest.mark.parametrize("active", [0, 1, -0.5, float("nan")])
+def test_a_share_that_is_none_is_refused(model, active):
+    with pytest.raises(ValueError, match=rf"active {active}: expected a share above 0 and below 1"):
+        model.with_active(active)

@@ -68,7 +68,7 @@ def test_features_follow_it(tiny) -> None:
     assert losses[1][-1] == pytest.approx(losses[0][-1], rel=0.1), "arrived"
 
 
-def test_a_location_that_stays_to_the_end_is_a_training_at_its_start(tiny) -> None:
+def test_a_location_that_stays_to_the_end_is_a_training_at_its_start(tiny, capsys) -> None:
     """Only what is set when the training is over differs: the weights are the same to the last bit."""
     share = {"model": {"activation": "top"}, "train": {"calibrate_from": 1.0, "out": tiny().train.out + "-b"}}
     to = {"from_mu": 1.0, "leaves_at": 1.0, "there_at": 1.0}
@@ -77,6 +77,7 @@ def test_a_location_that_stays_to_the_end_is_a_training_at_its_start(tiny) -> No
     weights = [lpjepa.load(run.folder).encoder.state_dict() for run in (there, stays)]
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
     assert stays.final["l0"] < 0.2 < there.final["l0"]
+    assert "target mu -3 when it is over (mu 1 until then), p " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ class Arguments:
     """timm: the encoder for timm.create_model; safetensors: for lpjepa.load; onnx; torch-export."""
     out: Path | None = None
     """Folder to make; by default NAME-FORMAT in the working directory."""
+    active: float | None = None
+    """Keep this share of every image's projector features, the largest: another sparsity than the run's."""
     license: str | None = None
     """Licence for the model card, an SPDX name such as mit or cc-by-4.0."""
     push: str | None = None
@@ -40,7 +42,12 @@ def run(arguments: list[str]) -> int:
         check_repository(chosen.push)
     name = Path(chosen.run).resolve().name if Path(chosen.run).exists() else chosen.run.split("/")[-1]
     out = chosen.out or Path(f"{name.removesuffix('.safetensors').removesuffix('.pt')}-{chosen.format}")
-    done = export_model(load(chosen.run, "cpu"), chosen.format, out, chosen.license)
+    model = load(chosen.run, "cpu")
+    if chosen.active is not None:
+        if chosen.format == "timm":
+            raise ValueError("--active: --format timm holds no projector; choose another format.")
+        model = model.with_active(chosen.active)
+    done = export_model(model, chosen.format, out, chosen.license)
     print(f"{done.folder}: reloaded and compared, largest difference {done.difference:.2g}")
     if chosen.push is not None:
         print(f"pushed to {push(done.folder, chosen.push, chosen.private)}")

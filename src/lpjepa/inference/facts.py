@@ -34,6 +34,18 @@ def run_facts(run: Run) -> dict[str, Any]:
     return results.plain(facts)
 
 
+def of_another_projector(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a run without what was measured of its projector."""
+    kept = ("source", "protocol", "epochs", "encoder_accuracy", "probe")
+    only = lambda entry: {key: value for key, value in entry.items() if key in kept}
+    known = dict(facts)
+    if "final" in facts:
+        known["final"] = only(facts["final"])
+    if "evaluations" in facts:
+        known["evaluations"] = [only(entry) for entry in facts["evaluations"]]
+    return known
+
+
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:
     """The source, the protocol, and the accuracies with all labels of one evaluation."""
     probe = entry["pieces"].get("probe 1", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any, Literal
 
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from lpjepa.data.decoding import quiet_pillow
 from lpjepa.data.errors import BrokenImage
 from lpjepa.inference.description import Description
+from lpjepa.inference.facts import of_another_projector
 from lpjepa.inference.images import is_frames, single_images, to_frame
+from lpjepa.models.projector import keep_largest
 
 FeatureKind = Literal["projector", "encoder"]
 KINDS = ("projector", "encoder")
@@ -65,6 +67,34 @@ class Model:
             return int(self.encoder.num_features)  # type: ignore[arg-type]
         assert self.description.projector is not None
         return int(self.description.projector["dim"])
+
+    def with_active(self, active: float) -> Model:
+        """This model with a projector that keeps this share of every image's features, the largest.
+
+        All images have the same number of active features, whatever data they are from. The encoder, and
+        what comes before the last activation of the projector, are shared with this model.
+        """
+        self._checked("projector")
+        given = self.description.projector
+        assert given is not None
+        assert isinstance(self.projector, nn.Sequential)
+        if not 0 < active < 1:
+            raise ValueError(f"active {active}: expected a share above 0 and below 1.")
+        if given["activation"] == "calibrated":
+            raise ValueError(
+                f"active {active}: this model's projector has a threshold for each feature, by which the "
+                "largest are others; train with model.activation relu or top."
+            )
+        projector = keep_largest(self.projector, given["activation"], active).to(self.device)
+        description = replace(
+            self.description,
+            projector={**given, "activation": "top"},
+            run=of_another_projector(self.description.run),
+            fingerprint=None,
+        )
+        other = Model(description, self.encoder, projector)
+        other.description = replace(description, fingerprint=other.fingerprint())
+        return other
 
     def embed(self, images: Any, features: FeatureKind = "projector", batch_size: int = 256) -> Tensor:
         """Features (N, D), float32 on the CPU, of one image, a batch, or any mixture of images.

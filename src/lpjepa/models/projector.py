@@ -37,3 +37,9 @@ def build_projector(
     elif activation == "rep_relu":
         modules.append(RepReLU())
     return nn.Sequential(*modules)
+
+
+def keep_largest(projector: nn.Sequential, activation: str, active: float) -> nn.Sequential:
+    """A projector of `activation`, whose layers it shares, that keeps this share of each image's features."""
+    layers = list(projector) if activation == "none" else list(projector)[:-1]
+    return nn.Sequential(*layers, TopReLU(active))

@@ -166,7 +166,11 @@ class Assembly:
     def describe(self) -> str:
         config, target, epochs = self.config, self.config.target, self.config.train.epochs
         wanted = f"active {target.active:g}" if target.active is not None else f"mu {target.mu:g}"
-        wanted += f" (from mu {target.from_mu:g})" if target.from_mu is not None else ""
+        if target.from_mu is not None:
+            start = f"mu {target.from_mu:g}"
+            wanted += (
+                f" when it is over ({start} until then)" if target.leaves_at == 1 else f" (from {start})"
+            )
         aim = f", target {wanted}, p {target.p:g}" if self.target is not None else ""
         return (
             f"{config.loss.method} with {config.model.encoder} on {self.train!r}{aim}, "
