@@ -166,11 +166,10 @@ class Assembly:
     def describe(self) -> str:
         config, target, epochs = self.config, self.config.target, self.config.train.epochs
         wanted = f"active {target.active:g}" if target.active is not None else f"mu {target.mu:g}"
-        if target.from_mu is not None:
-            start = f"mu {target.from_mu:g}"
-            wanted += (
-                f" when it is over ({start} until then)" if target.leaves_at == 1 else f" (from {start})"
-            )
+        if target.from_mu is not None and target.leaves_at == 1:
+            wanted += f" when it is over (mu {target.from_mu:g} until then)"
+        elif target.from_mu is not None:
+            wanted += f" (from mu {target.from_mu:g})"
         aim = f", target {wanted}, p {target.p:g}" if self.target is not None else ""
         return (
             f"{config.loss.method} with {config.model.encoder} on {self.train!r}{aim}, "
