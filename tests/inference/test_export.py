@@ -167,6 +167,7 @@ def test_another_sparsity_is_exported(run_folder, digits, tmp_path, capsys, name
     if name == "safetensors":
         z = load(out, "cpu").embed(digits.images[:9])
         assert load(run_folder, "cpu").with_active(0.125).fingerprint() == load(out, "cpu").fingerprint()
+        assert "projector (48 features, of every image the 6 largest)" in (out / "README.md").read_text()
     else:
         z = torch.export.load(out / "model.pt2").module()(digits.images[:9])[1]
     assert (z > 0).sum(dim=1).tolist() == [6] * 9

@@ -102,11 +102,15 @@ class TopReLU(ShareReLU):
     def __init__(self, active: float = 0.5) -> None:
         super().__init__(active)
 
+    def kept(self, dim: int) -> Tensor:
+        """k, of so many features."""
+        return (self.active * dim).round().clamp(1, dim - 1)
+
     def forward(self, u_ND: Tensor) -> Tensor:
         if self.training:
             self.batches += 1
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
-        count = (self.active * dim).round().clamp(1, dim - 1)
+        count = self.kept(dim)
         order_ND = sort_stable(values_ND.detach())[1]
         next_N1 = values_ND.gather(1, order_ND.index_select(1, (dim - 1 - count).long().view(1)))
         rank_ND = torch.empty_like(order_ND).scatter(

@@ -7,6 +7,7 @@ from typing import Any
 
 from lpjepa._version import __version__
 from lpjepa.inference.model import Model
+from lpjepa.models import TopReLU
 
 _LOAD = """import lpjepa
 model = lpjepa.load("FOLDER_OR_REPOSITORY")
@@ -49,7 +50,11 @@ def _title(model: Model, recipe: dict[str, Any], source: str | None) -> str:
     lines = [f"# {described.encoder}, {method}" + (f", {source}" if source else ""), ""]
     parts = f"An encoder ({described.encoder}, {model.width('encoder')} features)"
     if (projector := described.projector) is not None:
-        parts += f" with its projector ({projector['dim']} features, {projector['activation']})"
+        assert model.projector is not None
+        tops = [part for part in model.projector.modules() if isinstance(part, TopReLU)]
+        count = int(tops[0].kept(projector["dim"])) if tops else None
+        how = projector["activation"] if count is None else f"of every image the {count} largest"
+        parts += f" with its projector ({projector['dim']} features, {how})"
     lines.append(f"{parts}, trained without labels{f' on {source}' if source else ''} by {method}.")
     return "\n".join(lines)
 
