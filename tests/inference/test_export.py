@@ -179,7 +179,7 @@ def test_another_sparsity_of_what_has_none_is_refused(run_folder, tmp_path, caps
     pretrain(replace(config, {"model": {"activation": "calibrated"}, "train": own}), Silent())
     for words, said in (
         ([run_folder, "--format", "timm", "--active", "0.1"], "--format timm holds no projector"),
-        ([tmp_path / "run", "--active", "0.1"], "has a threshold for each feature"),
+        ([tmp_path / "run", "--active", "0.1"], "compared with thresholds of their own"),
         ([run_folder, "--active", "5"], "active 5.0: expected a share above 0 and below 1"),
     ):
         assert main(["export", *map(str, words), "--out", str(tmp_path / "export")]) == 2

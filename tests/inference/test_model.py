@@ -1,5 +1,6 @@
 """Loading a run, and embedding images in every form."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -204,6 +205,10 @@ def test_what_was_measured_of_another_projector_is_not_said(model):
     facts, before = model.with_active(0.1).description.run, model.description.run
     assert facts["final"]["encoder_accuracy"] == before["final"]["encoder_accuracy"]
     assert {"projector_accuracy", "l0", "l0_predicted"} <= before["final"].keys() - facts["final"].keys()
+    entry = {"source": "digits", "protocol": "adam", "epochs": 100, "encoder_accuracy": 0.5}
+    evaluated = {**before, "evaluations": [{**entry, "projector_accuracy": 0.25, "l0": 0.5, "l1": 0.125}]}
+    other = Model(dataclasses.replace(model.description, run=evaluated), model.encoder, model.projector)
+    assert other.with_active(0.1).description.run["evaluations"] == [entry]
 
 
 @pytest.mark.parametrize("active", [0, 1, -0.5, float("nan")])

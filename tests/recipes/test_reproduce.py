@@ -22,7 +22,7 @@ from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
-from lpjepa.recipes.sweep import chains, outstanding, with_beginnings
+from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Job, Stopped, _told_by_us, _until
@@ -262,37 +262,6 @@ def test_trainings_that_are_another_one_at_first_go_on_from_it(tmp_path: Path, w
     assert result is not None
     assert result["goes_on"]["epoch"] == 2, "from the last checkpoint of the plain training"
     assert result["pieces"]["measures"]
-
-
-def test_what_several_trainings_are_at_first_is_done_once_for_them(tmp_path: Path) -> None:
-    """Also where it has its result, from a time whose checkpoints are gone: that stays."""
-    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
-    changes = {"train": {"epochs": 2, "batch_size": 200}, "loss": {"num_slices": 16}}
-    jobs = plan([catalog()["exact-sparsity-preset"]], "smoke", changes=changes)
-    exact = [job for job in jobs if job.config.target.leaves_at]
-    before, share = plain_until(exact[0].config)
-    assert (len(exact), before.target.mu, share) == (2, 1.0, 1.0)
-    assert with_beginnings(exact[:1], places) == exact[:1], "which takes no longer by itself"
-    first, *others = with_beginnings([*jobs[:1], *exact], places)[1:]
-    assert (identity(first.config), others) == (identity(before), exact)
-    assert (first.keep_at, first.pieces) == ((1.0,), ())
-    assert with_beginnings([first, *exact], places) == [first, *exact]
-
-    store = Store(places.results, "smoke")
-    store.put(before, result := {"config": to_dict(before), "final": {"l0": 0.125}, "pieces": {}})
-    heard: list[str] = []
-    summary = sweep(exact, places, say=heard.append)
-    assert (summary.done, summary.messages) == (3, [])
-    assert heard[0].startswith("done: what 2 trainings are at first (seed 0, 2 epochs, ")
-    store = Store(places.results, "smoke")
-    assert store.get(before)["final"] == result["final"]
-    for job in exact:
-        assert store.get(job.config)["goes_on"] == {"from": identity(before), "epoch": 2}
-    assert sweep(exact, places, say=heard.append).done == 0
-    for job in exact:
-        (places.results / "smoke" / f"{identity(job.config)}.json").unlink()
-        shutil.rmtree(places.run_folder(job.config))
-    assert sweep(exact, places, say=heard.append).done == 2, "from the checkpoint that is there"
 
 
 def test_what_goes_on_from_one_that_goes_on_follows_it(tmp_path: Path) -> None:

@@ -450,6 +450,27 @@ def test_a_location_that_stays_is_that_of_a_training_there_until_it_leaves(
     assert all(torch.equal(kept[key], moved[key]) for key in weights) == (leaves == 1), "it did leave"
 
 
+def test_a_share_at_the_end_leaves_what_epochs_say_of_a_target_that_has_moved(tiny, tmp_path):
+    target = {"active": None, "mu": -1.0, "from_mu": 1.0, "leaves_at": 0.25, "there_at": 0.75}
+    own = {"epochs": 4, "out": str(tmp_path / "moved")}
+    moved = pretrain(tiny({"target": target, "train": own}))
+    share = {"model": {"activation": "top"}, "train": {"calibrate_from": 1.0, "out": str(tmp_path / "late")}}
+    begun = fork(checkpoint.list_checkpoints(moved.checkpoints)[-1], replace(moved.config, share))
+    assert begun.metrics("epoch") == moved.metrics("epoch")
+    assert {entry["l0_predicted"] for entry in begun.metrics("epoch")} == {moved.final["l0_predicted"]}
+
+
+def test_turns_at_one_place_are_all_taken_back(tiny):
+    target = {"active": None, "mu": -3.0, "from_mu": 1.0, "leaves_at": 0.5, "there_at": 1.0}
+    turns = {"rectify_from": 0.5, "calibrate_from": 1.0}
+    before, share = plain_until(tiny({"target": target, "train": turns, "model": {"activation": "top"}}))
+    assert (share, before.model.activation, before.target.mu) == (1.0, "auto", -3.0)
+    first, share = plain_until(before)
+    assert (share, plain_until(first)[1]) == (0.5, 0.0)
+    lpjepa = tiny({"target": {"active": None, "mu": 1.0}, "loss": {"method": "lpjepa"}})
+    assert identity(first) == identity(lpjepa)
+
+
 @pytest.mark.parametrize("start", [0.4, 0.5, 1.0])
 @pytest.mark.parametrize("activation", ["auto", "top", "calibrated"])
 def test_features_rectified_late_are_lpjepas_until_then(tiny, tmp_path, activation, start):

@@ -71,7 +71,8 @@ class Model:
     def with_active(self, active: float) -> Model:
         """This model with a projector that keeps this share of every image's features, the largest.
 
-        All images have the same number of active features, whatever data they are from. The encoder, and
+        They keep their values, but where fewer are positive: there all are raised until as many are. All
+        images have the same number of active features, whatever data they are from. The encoder, and
         what comes before the last activation of the projector, are shared with this model.
         """
         self._checked("projector")
@@ -82,8 +83,8 @@ class Model:
             raise ValueError(f"active {active}: expected a share above 0 and below 1.")
         if given["activation"] == "calibrated":
             raise ValueError(
-                f"active {active}: this model's projector has a threshold for each feature, by which the "
-                "largest are others; train with model.activation relu or top."
+                f"active {active}: features of this model are compared with thresholds of their own, and so "
+                "not with each other; train with model.activation relu or top."
             )
         projector = keep_largest(self.projector, given["activation"], active).to(self.device)
         description = replace(

@@ -44,13 +44,14 @@ def finish_job(job: Job, places: Places, device: str, workers: int) -> None:
     result = store.get(job.config)
     lacking = missing_pieces(result, job.pieces, places)
     on = pick_device(device)
-    saved, finished = bool(list_checkpoints(places.checkpoints(job.config))), _finished(folder)
+    saved, finished = bool(list_checkpoints(places.checkpoints(job.config))), is_finished(folder)
     wanting, under_way = bool(lacking) or untimed(job, result), saved and not finished
     # Pieces are made from the last checkpoint: where a finished training has left none, it is trained anew.
     lost = bool(lacking) and not saved and (result is not None or finished)
     anew = not under_way and (lost or untimed(job, result))
-    if job.for_others and not finished:
-        _train(job, places, folder, on, workers, anew=False)
+    if job.for_others:
+        if not all(_checkpoint_at(share, job.config, places) for share in job.keep_at):
+            _train(job, places, folder, on, workers, anew=finished)
         return
     if result is None or anew or (under_way and wanting):
         result = _train(job, places, folder, on, workers, anew)
@@ -85,18 +86,21 @@ def epochs_ahead(config: Config, places: Places) -> float:
     return config.train.epochs * (1.0 - share)
 
 
-def _finished(folder: Path) -> bool:
+def is_finished(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and Run.open(folder).finished
 
 
 def shared_checkpoint(config: Config, places: Places) -> Path | None:
     """A checkpoint of the training that `config` is at first, from where they part; None: there is none."""
     plain, share = plain_until(config)
-    if share == 0:
-        return None
-    path = places.checkpoints(plain) / kept_name(share)
-    if share == 1 and not path.is_file() and (found := list_checkpoints(places.checkpoints(plain))):
-        return found[-1] if _finished(places.run_folder(plain)) else None
+    return _checkpoint_at(share, plain, places) if share > 0 else None
+
+
+def _checkpoint_at(share: float, config: Config, places: Places) -> Path | None:
+    """The checkpoint of a training at a share of it; None: there is none."""
+    path = places.checkpoints(config) / kept_name(share)
+    if share == 1 and not path.is_file() and (found := list_checkpoints(places.checkpoints(config))):
+        return found[-1] if is_finished(places.run_folder(config)) else None
     return path if path.is_file() else None
 
 
@@ -104,25 +108,32 @@ def _train(job: Job, places: Places, folder: Path, device: torch.device, workers
     config, cost_file = job.config, folder / "cost.json"
     trained = as_trained(config, places, folder, device)
     trained = replace(trained, {"train": {"keep_at": list(job.keep_at)}})
-    if anew:
-        trained = replace(trained, {"train": {"resume": False}})
-    if anew or not (list_checkpoints(places.checkpoints(config)) or _finished(folder)):
+    saved = bool(list_checkpoints(places.checkpoints(config)))
+    if anew or not (saved or is_finished(folder)):
         cost_file.unlink(missing_ok=True)  # of what is done again
-        if not anew and (path := shared_checkpoint(config, places)):
-            plain, share = plain_until(config)
-            goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(cost_file, json.dumps({"goes_on": goes_on}))
-            try:
-                fork(path, trained)
-            except CheckpointError:  # damaged: the training can be done without it
-                cost_file.unlink()
+        path = None if job.alone or saved else shared_checkpoint(config, places)
+        if not (path and _goes_on(path, config, trained, cost_file)) and anew:
+            trained = replace(trained, {"train": {"resume": False}})
     run, cost = _timed(trained, device, cost_file, workers)
     machine = {**hardware(device), "trainings_at_once": cost["trainings_at_once"]}
     if device.type == "cuda":
         machine |= {"memory_gb": cost["memory_gb"], "utilisation": cost["utilisation"]}
     result = result_of(run, config, machine, cost["seconds"])
     return result | {"goes_on": cost["goes_on"]} if "goes_on" in cost else result
+
+
+def _goes_on(path: Path, config: Config, trained: Config, cost_file: Path) -> bool:
+    """Begin with a checkpoint of the training that this one is at first; whether it is sound."""
+    plain, share = plain_until(config)
+    goes_on = {"from": identity(plain), "epoch": round(share * config.train.epochs, 3)}
+    cost_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(cost_file, json.dumps({"goes_on": goes_on}))
+    try:
+        fork(path, trained)
+    except CheckpointError:  # damaged: the training can be done without it
+        cost_file.unlink()
+        return False
+    return True
 
 
 def as_trained(config: Config, places: Places, folder: Path, device: torch.device) -> Config:
@@ -170,7 +181,7 @@ def _timed(config: Config, device: torch.device, path: Path, workers: int) -> tu
         spent |= json.loads(path.read_text())
         if spent.pop("running", False):
             spent["seconds"] = None
-    if config.train.resume and _finished(path.parent):
+    if config.train.resume and is_finished(path.parent):
         return Run.open(path.parent), spent if known else spent | {"seconds": None}
     spent["trainings_at_once"] = max(spent["trainings_at_once"], workers)
     gc.collect()  # the training before this one hangs in cycles, with its weights and its CUDA graph

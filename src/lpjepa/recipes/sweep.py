@@ -122,17 +122,25 @@ def with_beginnings(jobs: Sequence[Job], places: Places) -> list[Job]:
     """The jobs, and what several of them are at first, before these, where it is not among them.
 
     That training may have its result since long, and no checkpoint any more: to do it once again costs less
-    than to do it as a part of each.
+    than to do it as a part of each. One that is under way is gone on with for a single job, too.
     """
-    from lpjepa.recipes.one_run import shared_checkpoint
+    from lpjepa.recipes.one_run import is_finished, shared_checkpoint
 
-    known, after = {identity(job.config) for job in jobs}, defaultdict[str, list[Job]](list)
+    known, after = {identity(job.config): job for job in jobs}, defaultdict[str, list[Job]](list)
+    under_way: set[str] = set()
     for job in jobs:
         before, share = plain_until(job.config)
         begun = list_checkpoints(places.checkpoints(job.config)) or shared_checkpoint(job.config, places)
-        if share > 0 and not begun and not job.alone and identity(before) not in known:
-            after[identity(before)].append(job)
-    first = {late[0].label: _beginning(late) for late in after.values() if len(late) > 1}
+        if share == 0 or begun or job.alone:
+            continue
+        if planned := known.get(identity(before)):
+            planned.keep_at = tuple(sorted({*planned.keep_at, share}))
+            continue
+        after[identity(before)].append(job)
+        if list_checkpoints(places.checkpoints(before)) and not is_finished(places.run_folder(before)):
+            under_way.add(identity(before))
+    several = [late for key, late in after.items() if len(late) > 1 or key in under_way]
+    first = {late[0].label: _beginning(late) for late in several}
     found = [one for job in jobs for one in (first.get(job.label), job) if one is not None]
     return with_beginnings(found, places) if first else found
 
@@ -141,7 +149,7 @@ def _beginning(late: Sequence[Job]) -> Job:
     before = plain_until(late[0].config)[0]
     about = f"seed {before.train.seed}, {before.train.epochs} epochs, {identity(before)}"
     shares = {plain_until(job.config)[1] for job in late}
-    label = f"what {len(late)} trainings are at first ({about})"
+    label = f"what {len(late)} training{'s are' if len(late) > 1 else ' is'} at first ({about})"
     return Job(before, label, keep_at=tuple(sorted(shares)), for_others=True)
 
 

@@ -204,7 +204,7 @@ def _work(
                 yield "stopped", job.label, ""
                 return
             except MissingData as error:
-                if store().get(job.config) is not None:  # a set to transfer to
+                if store().get(job.config) is not None and not job.for_others:  # a set to transfer to
                     yield "failed", job.label, f": {error}"
                 else:
                     hint = "If it lies elsewhere, name that folder with --data-root."
@@ -212,7 +212,7 @@ def _work(
                     break
             except Exception as error:  # one that diverges or runs out of memory must not end the others
                 yield "failed", job.label, f": {error} ({_noted(places.run_folder(job.config))})"
-                if store().get(job.config) is None:
+                if job.for_others or store().get(job.config) is None:
                     lost.add(own)
             else:
                 took = time.time() - began
