@@ -22,6 +22,7 @@ from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.plots import mathematics
+from lpjepa.recipes.store import hardware
 from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
@@ -175,6 +176,21 @@ def test_no_training_is_begun_that_will_not_end(tmp_path: Path, monkeypatch) -> 
     small = replace(long.config, {"train": {"batch_size": 24}})
     summary = sweep([short, Job(small, "B = 24")], places, minutes=1.0, whole=True, say=lambda line: None)
     assert begun == [1, 1, 1000], "how long that one takes is not known"
+
+
+@pytest.mark.parametrize(("machine", "whole", "begins"), [
+    ({}, True, False), ({}, False, True), ({"device": "another"}, True, True),
+])  # fmt: skip
+def test_results_tell_how_long_a_training_takes(tmp_path: Path, monkeypatch, machine, whole, begins) -> None:
+    begun = []
+    monkeypatch.setattr("lpjepa.recipes.one_run.finish_job", lambda job, *_: begun.append(job.label))
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    config = plan([catalog()["cifar100"]], "smoke", 10)[0].config
+    known = {"config": to_dict(config), "seconds": 1e4, "hardware": hardware("cpu") | machine}
+    Store(places.results, "smoke").put(config, known)
+    other = Job(replace(config, {"train": {"seed": 9}}), "of another seed")
+    sweep([other], places, minutes=1.0, whole=whole, device="cpu", say=lambda line: None)
+    assert begun == ["of another seed"] * begins
 
 
 def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:

@@ -73,6 +73,10 @@ class Store:
         self._paths[content["identity"]] = path
         return path
 
+    def items(self) -> list[tuple[Config, Result]]:
+        """All results, with the config of each."""
+        return [(merge(Config(), result["config"]), result) for result in self._found.values()]
+
     def epochs(self) -> list[int]:
         """The lengths of the trainings that there are, longest first."""
         return sorted({result["config"]["train"]["epochs"] for result in self._found.values()}, reverse=True)

@@ -12,19 +12,22 @@ import signal
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any
 
 from lpjepa.recipes.places import Places
-from lpjepa.recipes.store import Store
+from lpjepa.recipes.store import Store, hardware
 from lpjepa.training import Config
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
 from lpjepa.training.interruption import say_stopping
+from lpjepa.training.processes import pick_device
 
 GRACE = 20.0  # seconds
 Limit = tuple[float | None, bool]  # the deadline, and whether only trainings that end by then are begun
@@ -173,7 +176,7 @@ def _work(
 
     deadline, whole = limit
     # Of the last training of a kind: seconds an epoch, and those that a part of one took besides.
-    pace: dict[tuple[object, ...], float] = {}
+    pace = _paces(places, device) if whole else {}
     rest: dict[tuple[object, ...], float] = {}
     store = lambda: Store(places.results, places.scale)
     lost: set[str] = set()  # failed without a result, and what would go on from these
@@ -223,8 +226,18 @@ def _work(
                 yield "done", job.label, f" in {took:.0f} s"
 
 
+def _paces(places: Places, device: str) -> dict[tuple[object, ...], float]:
+    """Seconds that an epoch of a kind took on a device like this one, as far as results say so."""
+    here, taken = hardware(pick_device(device))["device"], defaultdict[tuple[object, ...], list[float]](list)
+    for config, result in Store(places.results, places.scale).items():
+        seconds, machine = result.get("seconds"), result.get("hardware", {})
+        if seconds and machine.get("device") == here and "goes_on" not in result:
+            taken[_kind(config)].append(seconds / config.train.epochs)
+    return {kind: median(found) for kind, found in taken.items()}
+
+
 def _kind(config: Config) -> tuple[object, ...]:
-    """What decides how long an epoch takes; a training of a kind that was not seen is begun, and tells."""
+    """What decides how long an epoch takes; a training of an unknown kind is begun, and tells."""
     model, loss = config.model, config.loss
     widths = (model.projector_dim, model.projector_hidden, model.projector_layers)
     return model.encoder, *widths, config.train.batch_size, str(loss.directions), loss.num_slices
