@@ -177,9 +177,14 @@ def test_another_sparsity_of_what_has_none_is_refused(run_folder, tmp_path, caps
     config = Run.open(run_folder).config
     own = {"out": str(tmp_path / "run"), "epochs": 1}
     pretrain(replace(config, {"model": {"activation": "calibrated"}, "train": own}), Silent())
+    export_model(load(run_folder, "cpu"), "timm", tmp_path / "timm")
     for words, said in (
         ([run_folder, "--format", "timm", "--active", "0.1"], "--format timm holds no projector"),
         ([tmp_path / "run", "--active", "0.1"], "compared with thresholds of their own"),
+        (
+            [tmp_path / "timm", "--active", "0.1"],
+            "active 0.1: this is an encoder alone",
+        ),
         ([run_folder, "--active", "5"], "active 5.0: expected a share above 0 and below 1"),
     ):
         assert main(["export", *map(str, words), "--out", str(tmp_path / "export")]) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lpjepa.recipes import Places, Store, catalog, plan, sweep
 from lpjepa.recipes.one_run import finish_job
-from lpjepa.recipes.sweep import with_beginnings
+from lpjepa.recipes.planning import with_beginnings
 from lpjepa.recipes.workers import Job
 from lpjepa.training import to_dict
 from lpjepa.training.checkpoint import list_checkpoints

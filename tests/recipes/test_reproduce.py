@@ -21,9 +21,9 @@ from lpjepa.evaluation.run import Source
 from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select, sweep, tables
 from lpjepa.recipes.cases import config_of
 from lpjepa.recipes.pieces import Subject
+from lpjepa.recipes.planning import chains, outstanding
 from lpjepa.recipes.plots import mathematics
 from lpjepa.recipes.store import hardware
-from lpjepa.recipes.sweep import chains, outstanding
 from lpjepa.recipes.values import number
 from lpjepa.recipes.wording import typeset
 from lpjepa.recipes.workers import Job, Stopped, _told_by_us, _until

@@ -75,9 +75,11 @@ class Model:
         images have the same number of active features, whatever data they are from. The encoder, and
         what comes before the last activation of the projector, are shared with this model.
         """
-        self._checked("projector")
         given = self.description.projector
-        assert given is not None
+        if given is None:
+            raise ValueError(
+                f"active {active}: this is an encoder alone; the share is of projector features."
+            )
         assert isinstance(self.projector, nn.Sequential)
         if not 0 < active < 1:
             raise ValueError(f"active {active}: expected a share above 0 and below 1.")

@@ -10,9 +10,10 @@ render(collect(recipes[0], "smoke", Store(places.results, "smoke")), places, Pat
 from lpjepa.recipes.catalog import Recipe, catalog, select
 from lpjepa.recipes.collected import Collected, collect
 from lpjepa.recipes.places import Places
+from lpjepa.recipes.planning import plan
 from lpjepa.recipes.render import render
 from lpjepa.recipes.store import Store
-from lpjepa.recipes.sweep import plan, sweep
+from lpjepa.recipes.sweep import sweep
 
 __all__ = [
     "Collected",

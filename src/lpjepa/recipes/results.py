@@ -14,10 +14,10 @@ from lpjepa.recipes.collected import Collected, collect
 from lpjepa.recipes.gap import l0_answers
 from lpjepa.recipes.overview import anchor, overview, seed_spread
 from lpjepa.recipes.places import Places
+from lpjepa.recipes.planning import plan
 from lpjepa.recipes.render import section
 from lpjepa.recipes.setting import length
 from lpjepa.recipes.store import Store
-from lpjepa.recipes.sweep import plan
 from lpjepa.recipes.wording import typeset
 from lpjepa.training.config import identity
 

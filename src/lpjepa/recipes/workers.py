@@ -12,22 +12,20 @@ import signal
 import threading
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any
 
+from lpjepa.recipes.pace import kind_of, paces
 from lpjepa.recipes.places import Places
-from lpjepa.recipes.store import Store, hardware
+from lpjepa.recipes.store import Store
 from lpjepa.training import Config
 from lpjepa.training.config import identity
 from lpjepa.training.fork import plain_until
 from lpjepa.training.interruption import say_stopping
-from lpjepa.training.processes import pick_device
 
 GRACE = 20.0  # seconds
 Limit = tuple[float | None, bool]  # the deadline, and whether only trainings that end by then are begun
@@ -176,14 +174,14 @@ def _work(
 
     deadline, whole = limit
     # Of the last training of a kind: seconds an epoch, and those that a part of one took besides.
-    pace = _paces(places, device) if whole else {}
+    pace = paces(places, device) if whole else {}
     rest: dict[tuple[object, ...], float] = {}
     store = lambda: Store(places.results, places.scale)
     lost: set[str] = set()  # failed without a result, and what would go on from these
     while (number := take()) < len(chains):
         first = chains[number][0]
         for job in chains[number]:
-            began, kind = time.time(), _kind(job.config)
+            began, kind = time.time(), kind_of(job.config)
             own, before = identity(job.config), identity(plain_until(job.config)[0])
             if before in lost:
                 lost.add(own)
@@ -224,23 +222,6 @@ def _work(
                 else:
                     rest[kind] = max(0.0, took - epochs * pace.get(kind, 0.0))
                 yield "done", job.label, f" in {took:.0f} s"
-
-
-def _paces(places: Places, device: str) -> dict[tuple[object, ...], float]:
-    """Seconds that an epoch of a kind took on a device like this one, as far as results say so."""
-    here, taken = hardware(pick_device(device))["device"], defaultdict[tuple[object, ...], list[float]](list)
-    for config, result in Store(places.results, places.scale).items():
-        seconds, machine = result.get("seconds"), result.get("hardware", {})
-        if seconds and machine.get("device") == here and "goes_on" not in result:
-            taken[_kind(config)].append(seconds / config.train.epochs)
-    return {kind: median(found) for kind, found in taken.items()}
-
-
-def _kind(config: Config) -> tuple[object, ...]:
-    """What decides how long an epoch takes; a training of an unknown kind is begun, and tells."""
-    model, loss = config.model, config.loss
-    widths = (model.projector_dim, model.projector_hidden, model.projector_layers)
-    return model.encoder, *widths, config.train.batch_size, str(loss.directions), loss.num_slices
 
 
 def _noted(folder: Path) -> str:

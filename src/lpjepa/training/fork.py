@@ -85,7 +85,7 @@ def fork(path: Path, config: Config) -> Run:
     checkpoint.check_writable(run.folder)
     journal = run.folder / "metrics.jsonl"
     shutil.copyfile(path.parent.parent / "metrics.jsonl", journal)
-    leaves = before.target != config.target and _leaves_at(config) > 0
+    leaves = before.target.from_mu != config.target.from_mu
     Journal(journal, []).keep_until(step, without=_BESIDE_TARGET if leaves else ())
     run.save_config()
     checkpoint.save(run.checkpoints, step, state)  # last: with it, the run is one that goes on
