@@ -175,7 +175,13 @@ def test_no_training_is_begun_that_will_not_end(tmp_path: Path, monkeypatch) -> 
     assert (summary.done, summary.left, summary.left_epochs) == (1, 1, 1000)
     small = replace(long.config, {"train": {"batch_size": 24}})
     summary = sweep([short, Job(small, "B = 24")], places, minutes=1.0, whole=True, say=lambda line: None)
-    assert begun == [1, 1, 1000], "how long that one takes is not known"
+    assert begun == [1, 1], "not sooner than the fastest of its encoder"
+    slower = replace(short.config, {"train": {"batch_size": 24, "epochs": 100}})
+    sweep([short, Job(slower, "100")], places, minutes=1.0, whole=True, say=lambda line: None)
+    assert begun == [1, 1, 1, 100]
+    another = replace(long.config, {"model": {"projector_dim": 128, "encoder": "resnet18"}})
+    sweep([short, Job(another, "other")], places, minutes=1.0, whole=True, say=lambda line: None)
+    assert begun == [1, 1, 1, 100, 1, 1000], "how long that one takes is not known"
 
 
 @pytest.mark.parametrize(("machine", "whole", "begins"), [
@@ -188,9 +194,15 @@ def test_results_tell_how_long_a_training_takes(tmp_path: Path, monkeypatch, mac
     config = plan([catalog()["cifar100"]], "smoke", 10)[0].config
     known = {"config": to_dict(config), "seconds": 1e4, "hardware": hardware("cpu") | machine}
     Store(places.results, "smoke").put(config, known)
-    other = Job(replace(config, {"train": {"seed": 9}}), "of another seed")
-    sweep([other], places, minutes=1.0, whole=whole, device="cpu", say=lambda line: None)
-    assert begun == ["of another seed"] * begins
+    faster = replace(config, {"train": {"batch_size": 9}})
+    Store(places.results, "smoke").put(faster, {**known, "config": to_dict(faster), "seconds": 500.0})
+    changes = {"of another seed": {"train": {"seed": 9}}, "of another batch": {"train": {"batch_size": 24}}}
+    jobs = [Job(replace(config, change), label) for label, change in changes.items()]
+    sweep(jobs, places, minutes=5.0, whole=whole, device="cpu", say=lambda line: None)
+    assert begun == list(changes) * begins
+    if not begins:
+        sweep(jobs, places, minutes=9.0, whole=whole, device="cpu", say=lambda line: None)
+        assert begun == ["of another batch"], "which may be as fast as the fastest"
 
 
 def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:

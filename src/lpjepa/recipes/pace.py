@@ -13,18 +13,55 @@ from lpjepa.training.processes import pick_device
 Kind = tuple[object, ...]
 
 
-def paces(places: Places, device: str) -> dict[Kind, float]:
+class Pace:
+    """What an epoch takes: as the last training of its kind in this call, or as results tell.
+
+    Of a kind that is new to this call it is not less than the fastest of the same encoder here, as results do
+    not say how many were trained at once. Of one that is new altogether no more is known than that.
+    """
+
+    def __init__(self, places: Places | None = None, device: str = "auto") -> None:
+        self._told = _told(places, device) if places is not None else {}
+        self._seen: dict[Kind, float] = {}
+        self._besides: dict[Kind, float] = {}  # what a part of a training took besides its epochs
+
+    def needed(self, config: Config, epochs: float) -> float:
+        """Seconds for the last `epochs` of a training; 0 where nothing is known."""
+        kind = _kind_of(config)
+        besides = self._besides.get(kind, 0.0) if epochs < config.train.epochs else 0.0
+        return epochs * self._of(kind) + besides
+
+    def note(self, config: Config, epochs: float, seconds: float) -> None:
+        """The last `epochs` of a training took so long."""
+        kind = _kind_of(config)
+        if epochs == config.train.epochs:
+            self._seen[kind] = seconds / epochs
+        else:
+            self._besides[kind] = max(0.0, seconds - epochs * self._of(kind))
+
+    def _of(self, kind: Kind) -> float:
+        if kind in self._seen:
+            return self._seen[kind]
+        here, told = (min(_alike(paces, kind), default=0.0) for paces in (self._seen, self._told))
+        return max(here, self._told.get(kind, told))
+
+
+def _told(places: Places, device: str) -> dict[Kind, float]:
     """Seconds that an epoch of a kind took on a device like this one, as far as results say so."""
     here, taken = hardware(pick_device(device))["device"], defaultdict[Kind, list[float]](list)
     for config, result in Store(places.results, places.scale).items():
         seconds, machine = result.get("seconds"), result.get("hardware", {})
         if seconds and machine.get("device") == here and "goes_on" not in result:
-            taken[kind_of(config)].append(seconds / config.train.epochs)
+            taken[_kind_of(config)].append(seconds / config.train.epochs)
     return {kind: median(found) for kind, found in taken.items()}
 
 
-def kind_of(config: Config) -> Kind:
-    """What decides how long an epoch takes; a training of an unknown kind is begun, and tells."""
+def _kind_of(config: Config) -> Kind:
+    """What decides how long an epoch takes; its encoder comes first."""
     model, loss = config.model, config.loss
     widths = (model.projector_dim, model.projector_hidden, model.projector_layers)
     return model.encoder, *widths, config.train.batch_size, str(loss.directions), loss.num_slices
+
+
+def _alike(paces: dict[Kind, float], kind: Kind) -> list[float]:
+    return [seconds for other, seconds in paces.items() if other[0] == kind[0]]

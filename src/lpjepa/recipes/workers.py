@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lpjepa.recipes.pace import kind_of, paces
+from lpjepa.recipes.pace import Pace
 from lpjepa.recipes.places import Places
 from lpjepa.recipes.store import Store
 from lpjepa.training import Config
@@ -173,15 +173,13 @@ def _work(
     from lpjepa.training import Interrupted
 
     deadline, whole = limit
-    # Of the last training of a kind: seconds an epoch, and those that a part of one took besides.
-    pace = paces(places, device) if whole else {}
-    rest: dict[tuple[object, ...], float] = {}
+    pace = Pace(places, device) if whole else Pace()
     store = lambda: Store(places.results, places.scale)
     lost: set[str] = set()  # failed without a result, and what would go on from these
     while (number := take()) < len(chains):
         first = chains[number][0]
         for job in chains[number]:
-            began, kind = time.time(), kind_of(job.config)
+            began = time.time()
             own, before = identity(job.config), identity(plain_until(job.config)[0])
             if before in lost:
                 lost.add(own)
@@ -190,10 +188,7 @@ def _work(
                 return
             try:
                 epochs = epochs_ahead(job.config, places)
-                needed = epochs * pace.get(kind, 0.0)
-                if epochs < job.config.train.epochs:
-                    needed += rest.get(kind, 0.0)
-                if whole and deadline is not None and began + needed > deadline:
+                if whole and deadline is not None and began + pace.needed(job.config, epochs) > deadline:
                     if job is first:
                         break
                     continue
@@ -217,10 +212,7 @@ def _work(
                     lost.add(own)
             else:
                 took = time.time() - began
-                if epochs == job.config.train.epochs:
-                    pace[kind] = took / epochs
-                else:
-                    rest[kind] = max(0.0, took - epochs * pace.get(kind, 0.0))
+                pace.note(job.config, epochs, took)
                 yield "done", job.label, f" in {took:.0f} s"
 
 
