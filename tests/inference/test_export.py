@@ -140,7 +140,7 @@ def test_onnx_takes_any_batch(model, digits, tmp_path):
         assert encoder.shape == (count, model.width("encoder"))
 
 
-@pytest.mark.parametrize("activation", ["top", "calibrated"])
+@pytest.mark.parametrize("activation", ["top", "soft_top", "calibrated"])
 def test_graphs_of_a_set_share_need_no_operator_of_ours(run_folder, digits, tmp_path, activation):
     """Exports are run where this package is not."""
     config = Run.open(run_folder).config

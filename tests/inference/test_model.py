@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import lpjepa
 from lpjepa.evaluation import run_features
 from lpjepa.inference import load
+from lpjepa.inference.export.card import card
 from lpjepa.inference.images import to_frame
 from lpjepa.inference.model import Model
+from lpjepa.models import SoftTopReLU
 from lpjepa.training import CheckpointError, Run, checkpoint
 
 
@@ -199,6 +202,23 @@ def test_one_training_gives_every_sparsity(model, digits):
     again = exact.with_active(0.5).with_active(0.125)
     assert again.fingerprint() == exact.fingerprint()
     assert (model.embed(digits.images[:50]).numpy() == dense).all(), "it stays as it is"
+
+
+def test_a_model_of_thresholds_for_images_keeps_them(model, digits):
+    layers = nn.Sequential(*list(model.projector)[:-1], SoftTopReLU(0.5))
+    of = {**model.description.projector, "activation": "soft_top"}
+    soft = Model(dataclasses.replace(model.description, projector=of), model.encoder, layers).with_active(
+        0.125
+    )
+    assert soft.description.projector["activation"] == "soft_top"
+    z, kept = (m.embed(digits.images[:50]) for m in (soft, model.with_active(0.125)))
+    assert torch.equal(z > 0, kept > 0)
+    plenty = (model.embed(digits.images[:50]) > 0).sum(1) > 6
+    for less, row in zip(z[plenty], kept[plenty]):
+        taken = row[row > 0] - less[less > 0]
+        torch.testing.assert_close(taken, taken[:1].expand(6))
+        assert taken[0] > 0
+    assert "of every image the 6 largest, less the next largest" in card(soft, None, "safetensors")
 
 
 def test_what_was_measured_of_another_projector_is_not_said(model):

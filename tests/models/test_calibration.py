@@ -5,9 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ks_2samp
 
 from lpjepa.data import EvalTransform, load_source
-from lpjepa.models import CalibratedReLU, TopReLU, build_projector
+from lpjepa.distributions import RectifiedGeneralizedGaussian
+from lpjepa.models import CalibratedReLU, SoftTopReLU, TopReLU, build_projector
 from lpjepa.training import checkpoint
 from lpjepa.training._typed import ConfigError
 from lpjepa.training.layers import load_config
@@ -61,13 +63,13 @@ def test_evaluation_leaves_thresholds_and_gradients_pass_where_features_are_acti
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_features_keep_their_type(dtype):
-    for relu in (CalibratedReLU(3), TopReLU()):
+    for relu in (CalibratedReLU(3), TopReLU(), SoftTopReLU()):
         assert relu(torch.randn(8, 3).to(dtype)).dtype == dtype
 
 
 def test_projector_has_it_last():
-    for name, kind in (("calibrated", CalibratedReLU), ("top", TopReLU)):
-        assert isinstance(build_projector(4, 8, 6, activation=name)[-1], kind)
+    for name, kind in (("calibrated", CalibratedReLU), ("top", TopReLU), ("soft_top", SoftTopReLU)):
+        assert type(build_projector(4, 8, 6, activation=name)[-1]) is kind
 
 
 def test_training_takes_the_share_from_the_target(tmp_path):
@@ -120,10 +122,43 @@ def test_the_largest_features_of_each_image(active):
         np.testing.assert_allclose(z[largest], row[largest] - min(following, 0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("active", [0.001, 0.03, 0.5, 0.88, 0.9999])
+def test_the_largest_features_less_the_next_one(active):
+    """By numpy's sort: whatever the sign, each of the k largest is what it has above the next."""
+    values = torch.randn(200, 130, generator=torch.Generator().manual_seed(0)) - 0.2
+    found = SoftTopReLU(active).eval()(values).numpy()
+    count = min(max(1, round(active * 130)), 129)
+    following = np.sort(values.numpy(), axis=1)[:, -count - 1, None]
+    np.testing.assert_allclose(found, np.maximum(values.numpy() - following, 0), rtol=1e-6)
+    assert ((found > 0).sum(1) == count).all()
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("mu", [-2.0, 0.0])
+def test_a_dense_target_less_the_next_feature_is_a_sparser_one(p, mu):
+    """Samples of RGN_p(1, σ), cut so, are of RGN_p(μ, σ), by the two-sample distance of scipy."""
+    dense, sparse = (RectifiedGeneralizedGaussian(place, 1.0, p) for place in (1.0, mu))
+    generator = torch.Generator().manual_seed(0)
+    z = SoftTopReLU(sparse.active_probability).eval()(dense.sample((500, 2048), generator=generator))
+    found, expected = z.flatten().numpy(), sparse.sample((1_000_000,), generator=generator).numpy()
+    assert ks_2samp(found[found > 0], expected[expected > 0]).statistic < 0.02
+    assert found.mean() == pytest.approx(expected.mean(), rel=0.02)
+    kept = TopReLU(sparse.active_probability).eval()(dense.sample((50, 2048), generator=generator)).numpy()
+    assert ks_2samp(kept[kept > 0], expected[expected > 0]).statistic > 0.1, "the largest as they are do not"
+
+
+@pytest.mark.parametrize("kind", [TopReLU, SoftTopReLU])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_as_many_features_where_values_are_equal(dtype):
+def test_as_many_features_where_values_are_equal(dtype, kind):
     values = torch.randn(500, 512, generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert ((TopReLU(0.2).eval()(values) > 0).sum(1) == 102).all()
+    assert ((kind(0.2).eval()(values) > 0).sum(1) == 102).all()
+
+
+def test_where_all_values_are_equal_none_is_above_the_next():
+    values = torch.full((3, 8), 2.0, requires_grad=True)
+    z = SoftTopReLU(0.25)(values)
+    assert not z.any()
+    assert torch.autograd.grad(z.sum(), values)[0].isfinite().all()
 
 
 def test_largest_features_alone_learn_and_only_when_it_is_time():
@@ -144,11 +179,12 @@ def test_largest_features_alone_learn_and_only_when_it_is_time():
     assert ((fresh.eval()(values) > 0).sum(1) == 2).all(), "a loaded one knows no schedule"
 
 
-def test_the_gradient_of_raised_features_is_that_of_finite_differences():
-    """A shift of all features changes nothing where they are raised, so that its gradient is zero."""
+@pytest.mark.parametrize(("kind", "place"), [(TopReLU, -3), (SoftTopReLU, -3), (SoftTopReLU, 3)])
+def test_the_gradient_of_shifted_features_is_that_of_finite_differences(kind, place):
+    """A shift of all features changes nothing where one of them is subtracted: its gradient is zero."""
     generator = torch.Generator().manual_seed(0)
-    values = (torch.randn(6, 8, generator=generator) - 3).requires_grad_()
-    weights, relu = torch.randn(6, 8, generator=generator), TopReLU(0.5).train()
+    values = (torch.randn(6, 8, generator=generator) + place).requires_grad_()
+    weights, relu = torch.randn(6, 8, generator=generator), kind(0.5).train()
     of = lambda u: (relu(u) * weights).sum(1)
     grad = torch.autograd.grad(of(values).sum(), values)[0]
     torch.testing.assert_close(grad.sum(1), torch.zeros(6), atol=1e-5, rtol=0)
@@ -218,7 +254,7 @@ def test_a_time_without_thresholds_is_refused(tmp_path):
         pretrain(load_config("presets:digits", changes))
 
 
-@pytest.mark.parametrize("activation", ["calibrated", "top"])
+@pytest.mark.parametrize("activation", ["calibrated", "top", "soft_top"])
 def test_without_a_rectified_target_it_is_refused(tmp_path, activation):
     changes = {"model": {"activation": activation}, "loss": {"method": "lejepa"}}
     config = load_config("presets:digits", {**changes, "train": {"out": str(tmp_path / "run")}})

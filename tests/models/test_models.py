@@ -80,7 +80,7 @@ def test_rep_relu_projector_passes_gradient_where_relu_does_not():
 def test_bad_projector_settings():
     with pytest.raises(ValueError, match="projector_layers"):
         build_projector(4, 4, 4, layers=0)
-    with pytest.raises(ValueError, match="relu, calibrated, top, rep_relu, none"):
+    with pytest.raises(ValueError, match="relu, calibrated, top, soft_top, rep_relu, none"):
         build_projector(4, 4, 4, activation="tanh")
 
 

@@ -63,7 +63,9 @@ def test_probes_learn_beside_as_they_do_in_turn(tmp_path, optim, accumulate):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("activation", "start"), [("calibrated", 0.0), ("calibrated", 0.5), ("top", 0.5)])
+@pytest.mark.parametrize(
+    ("activation", "start"), [("calibrated", 0.0), ("calibrated", 0.5), ("top", 0.5), ("soft_top", 0.5)]
+)
 def test_a_share_is_set_in_replays_as_it_is_in_turn(tmp_path, activation, start):
     changes = {"model": {"activation": activation}, "target": {"active": 0.05}}
     changes["train"] = {"calibrate_from": start}

@@ -387,6 +387,7 @@ def test_roots_of_all_kinds(tiny, monkeypatch, tmp_path):
         ("calibrated", 1.0, "images"),
         ("top", 0.5, "views"),
         ("top", 1.0, "views"),
+        ("soft_top", 0.5, "views"),
         ("calibrated", 0.4, "views"),
     ],
 )
@@ -420,14 +421,18 @@ def test_a_late_share_from_the_checkpoint_of_the_plain_run_is_that_of_a_run_of_i
 
 
 @pytest.mark.parametrize("scale", ["gn", "rgn"])
-@pytest.mark.parametrize(("leaves", "there", "activation"), [(0.5, 1.0, "auto"), (1.0, 1.0, "top")])
+@pytest.mark.parametrize(("leaves", "there", "activation"), [(0.5, 1.0, "auto"), (1.0, 1.0, "soft_top")])
 def test_a_location_that_stays_is_that_of_a_training_there_until_it_leaves(
     tiny, tmp_path, leaves, there, activation, scale
 ):
     """Weights, optimizers and journal of a run of its own are the oracle, to the last bit."""
     way = {"from_mu": 1.0, "leaves_at": leaves, "there_at": there}
     target = {"active": None, "mu": -3.0, "scale": scale, **way}
-    own = {"epochs": 4, "out": str(tmp_path / "whole"), "calibrate_from": 1.0 if activation == "top" else 0.0}
+    own = {
+        "epochs": 4,
+        "out": str(tmp_path / "whole"),
+        "calibrate_from": 1.0 if activation != "auto" else 0.0,
+    }
     config = tiny({"target": target, "train": own, "model": {"activation": activation}})
     before, share = plain_until(config)
     assert share == leaves
@@ -665,7 +670,7 @@ def test_a_share_at_the_end_of_a_training_that_is_rectified_late_goes_on_from_th
         ({"target": {"rectified": False}}, "0.5 is of no use where the target is not rectified"),
         (
             {"model": {"activation": "none"}},
-            "0.5 is of no use with model.activation none, .*; use relu, rep_relu, calibrated or top",
+            "0.5 is of no use with model.activation none, .*; use relu, rep_relu, .* top or soft_top",
         ),
         ({"train": {"rectify_from": 1.5}}, r"train.rectify_from: expected a share from 0 to 1, got 1.5"),
         ({"model": {"activation": "calibrated"}, "train": {"rectify_from": 1.0}}, "rectify_from: at 1 the"),

@@ -71,9 +71,10 @@ class Model:
     def with_active(self, active: float) -> Model:
         """This model with a projector that keeps this share of every image's features, the largest.
 
-        They keep their values, but where fewer are positive: there all are raised until as many are. All
-        images have the same number of active features, whatever data they are from. The encoder, and
-        what comes before the last activation of the projector, are shared with this model.
+        They keep their values, but where fewer are positive: there all are raised until as many are. Of a
+        model that was trained with soft_top, they keep what they have above the next largest. All images
+        have the same number of active features, whatever data they are from. The encoder, and what comes
+        before the last activation of the projector, are shared with this model.
         """
         given = self.description.projector
         if given is None:
@@ -91,7 +92,7 @@ class Model:
         projector = keep_largest(self.projector, given["activation"], active).to(self.device)
         description = replace(
             self.description,
-            projector={**given, "activation": "top"},
+            projector={**given, "activation": "soft_top" if given["activation"] == "soft_top" else "top"},
             run=of_another_projector(self.description.run),
             fingerprint=None,
         )

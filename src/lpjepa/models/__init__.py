@@ -1,6 +1,6 @@
 """Encoders, the projector, and the pair of both."""
 
-from lpjepa.models.calibration import CalibratedReLU, ShareReLU, TopReLU
+from lpjepa.models.calibration import CalibratedReLU, ShareReLU, SoftTopReLU, TopReLU
 from lpjepa.models.encoders import build_encoder
 from lpjepa.models.pair import ModelConfig, SparseModel, build
 from lpjepa.models.projector import build_projector
@@ -11,6 +11,7 @@ __all__ = [
     "GlobalBatchNorm",
     "ModelConfig",
     "ShareReLU",
+    "SoftTopReLU",
     "SparseModel",
     "TopReLU",
     "build",

@@ -106,16 +106,36 @@ class TopReLU(ShareReLU):
         """k, of so many features."""
         return (self.active * dim).round().clamp(1, dim - 1)
 
+    def level(self, values_ND: Tensor, least_N1: Tensor, next_N1: Tensor) -> Tensor:
+        """What is subtracted; `least_N1` is the least value kept, and `next_N1` the largest of the others."""
+        return next_N1.clamp(max=0)
+
     def forward(self, u_ND: Tensor) -> Tensor:
         if self.training:
             self.batches += 1
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
         count = self.kept(dim)
         order_ND = sort_stable(values_ND.detach())[1]
-        next_N1 = values_ND.gather(1, order_ND.index_select(1, (dim - 1 - count).long().view(1)))
+        least = (dim - count).long().view(1)
+        least_N1, next_N1 = (values_ND.gather(1, order_ND.index_select(1, at)) for at in (least, least - 1))
         rank_ND = torch.empty_like(order_ND).scatter(
             1, order_ND, torch.arange(dim, device=u_ND.device).expand_as(order_ND)
         )  # of equal values, which 16 bits have, one comes before the other
-        kept_ND = torch.relu(values_ND - next_N1.clamp(max=0)) * (rank_ND >= dim - count)
+        level_N1 = self.level(values_ND, least_N1, next_N1)
+        kept_ND = torch.relu(values_ND - level_N1) * (rank_ND >= dim - count)
         since = self.batches > self.after if self.training else self.batches >= self.after
         return torch.where(since, kept_ND, torch.relu(values_ND)).to(u_ND.dtype)
+
+
+class SoftTopReLU(TopReLU):
+    r"""The k largest features of each image, less the next largest one: a threshold of each image's own.
+
+    A feature that leaves the k largest has come down to zero by then, instead of falling to it. And features
+    that follow RGN_p(μ, σ) follow RGN_p(μ − τ, σ) once τ ≥ 0 is subtracted and they are rectified: those of a
+    training at a dense location come close to a sparser target, in how large they are, too.
+    """
+
+    def level(self, values_ND: Tensor, least_N1: Tensor, next_N1: Tensor) -> Tensor:
+        """The largest value below all that are kept: below `next_N1` where 16 bits make it equal to them."""
+        lower_N1 = values_ND.masked_fill(values_ND >= least_N1, -torch.inf).amax(1, keepdim=True)
+        return torch.where(lower_N1.isinf(), next_N1, lower_N1)

@@ -23,10 +23,10 @@ class ModelConfig:
     """Dimension of the projected features z, on which the loss acts."""
     projector_layers: int = 3
     """Linear layers in the projector."""
-    activation: Literal["auto", "relu", "calibrated", "top", "rep_relu", "none"] = "auto"
+    activation: Literal["auto", "relu", "calibrated", "top", "soft_top", "rep_relu", "none"] = "auto"
     """Last activation of the projector; auto: relu for methods with rectified features, none for others.
     calibrated: relu with thresholds that keep each feature active as often as the target says; top: as many
-    of the largest features of each image as the target says."""
+    of the largest features of each image as the target says; soft_top: these less the next largest one."""
 
 
 class SparseModel(nn.Module):

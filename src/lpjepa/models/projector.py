@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from lpjepa.losses import RepReLU
-from lpjepa.models.calibration import CalibratedReLU, TopReLU
+from lpjepa.models.calibration import CalibratedReLU, SoftTopReLU, TopReLU
 
-ACTIVATIONS = ("relu", "calibrated", "top", "rep_relu", "none")
+ACTIVATIONS = ("relu", "calibrated", "top", "soft_top", "rep_relu", "none")
 
 
 def build_projector(
@@ -17,7 +17,8 @@ def build_projector(
 
     "relu" gives the rectified features of Rectified LpJEPA, "rep_relu" the same values with the gradient
     of GELU, "calibrated" rectified features each of which is active on a given share of the images, "top" a
-    given share of the features of each image, "none" the dense features of LpJEPA, LeJEPA, VICReg and SimCLR.
+    given share of the features of each image, "soft_top" what these have above the next largest, "none" the
+    dense features of LpJEPA, LeJEPA, VICReg and SimCLR.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"model.activation: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
@@ -34,6 +35,8 @@ def build_projector(
         modules.append(CalibratedReLU(out_dim))
     elif activation == "top":
         modules.append(TopReLU())
+    elif activation == "soft_top":
+        modules.append(SoftTopReLU())
     elif activation == "rep_relu":
         modules.append(RepReLU())
     return nn.Sequential(*modules)
@@ -42,4 +45,4 @@ def build_projector(
 def keep_largest(projector: nn.Sequential, activation: str, active: float) -> nn.Sequential:
     """A projector of `activation`, whose layers it shares, that keeps this share of each image's features."""
     layers = list(projector) if activation == "none" else list(projector)[:-1]
-    return nn.Sequential(*layers, TopReLU(active))
+    return nn.Sequential(*layers, (SoftTopReLU if activation == "soft_top" else TopReLU)(active))

@@ -51,7 +51,7 @@ def _check_late(config: Config, activation: str) -> None:
     if start > 0 and activation == "none":
         raise ConfigError(
             f"train.rectify_from: {start} is of no use with model.activation none, which never rectifies "
-            "features; use relu, rep_relu, calibrated or top"
+            "features; use relu, rep_relu, calibrated, top or soft_top"
         )
 
 
@@ -63,7 +63,7 @@ def _check_share(config: Config, activation: str) -> None:
         if start > 0:
             raise ConfigError(
                 f"train.calibrate_from: {start} is of no use with model.activation {activation}, which sets "
-                "no share of active features; use calibrated or top"
+                "no share of active features; use calibrated, top or soft_top"
             )
     elif not (config.loss.method == "rectified_lpjepa" and target_is_rectified(config)):
         raise ConfigError(

@@ -19,7 +19,7 @@ from lpjepa.models import ModelConfig
 from lpjepa.training._typed import ConfigError, flat
 
 MATCHING = ("rectified_lpjepa", "lpjepa")  # the methods whose features follow the config's target
-SET_SHARE = ("calibrated", "top")  # the activations that set the share of active features
+SET_SHARE = ("calibrated", "top", "soft_top")  # the activations that set the share of active features
 _RECTIFIED = ("rectified_lpjepa", "nvicreg", "ncl")
 
 
@@ -171,8 +171,8 @@ class TrainConfig:
     keep_at: tuple[float, ...] = ()
     """Shares of the training at which a checkpoint is kept for good, besides the newest two."""
     calibrate_from: float = 0.0
-    """Share of the training after which model.activation calibrated or top begins to set the share of active
-    features; a plain rectifier until then. 1: when the training is over."""
+    """Share of the training after which model.activation calibrated, top or soft_top begins to set the share
+    of active features; a plain rectifier until then. 1: when the training is over."""
     rectify_from: float = 0.0
     """Share of the training after which features and target are rectified (rectified_lpjepa); until then it
     is that of lpjepa, whose gradient passes through all features. 1: when the training is over."""

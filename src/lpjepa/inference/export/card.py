@@ -7,7 +7,7 @@ from typing import Any
 
 from lpjepa._version import __version__
 from lpjepa.inference.model import Model
-from lpjepa.models import TopReLU
+from lpjepa.models import SoftTopReLU, TopReLU
 
 _LOAD = """import lpjepa
 model = lpjepa.load("FOLDER_OR_REPOSITORY")
@@ -54,6 +54,7 @@ def _title(model: Model, recipe: dict[str, Any], source: str | None) -> str:
         tops = [part for part in model.projector.modules() if isinstance(part, TopReLU)]
         count = int(tops[0].kept(projector["dim"])) if tops else None
         how = projector["activation"] if count is None else f"of every image the {count} largest"
+        how += ", less the next largest" * any(isinstance(part, SoftTopReLU) for part in tops)
         parts += f" with its projector ({projector['dim']} features, {how})"
     lines.append(f"{parts}, trained without labels{f' on {source}' if source else ''} by {method}.")
     return "\n".join(lines)
