@@ -59,8 +59,13 @@ class Collected:
         if len({other.case.group for other in same}) == len(same):
             return f"{entry.case.label}, {entry.case.group}"
         keys = {key for other in same for key in other.case.values}
-        telling = [k for k in sorted(keys - {"base"}) if len({str(other.case[k]) for other in same}) > 1]
-        return ", ".join([entry.case.label, *(f"{SHORT.get(k, k)} = {entry.case[k]}" for k in telling)])
+        telling: dict[tuple[int, ...], str] = {}  # one key for each way in which they differ
+        for key in sorted(keys - {"base"}):
+            values = [str(other.case[key]) for other in same]
+            if len(set(values)) > 1:
+                telling.setdefault(tuple(map(values.index, values)), key)
+        said = [f"{SHORT.get(key, key)} = {entry.case[key]}" for key in telling.values()]
+        return ", ".join([entry.case.label, *said])
 
     def where(self, condition: Mapping[str, Any] | None) -> list[Entry]:
         """The entries whose fields are as stated; a field stated as null must not be set."""
