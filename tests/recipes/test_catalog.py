@@ -225,7 +225,7 @@ def test_the_preset_is_the_row_of_the_study_that_found_it() -> None:
         if case.group == group
     }
     preset = of("exact-sparsity-preset", "presets:cifar100-exact-sparsity")
-    study = of("dense-first", "the location stays until the end, largest features")
+    study = of("dense-first", "the location stays until the end, largest features less the next")
     assert study.items() <= preset.items()
     assert [mu for key, mu in preset.items() if key not in study] == [1]
 

@@ -311,7 +311,7 @@ def test_rows_of_one_label_are_told_apart() -> None:
         "RGN_1.0(0, σ_GN), N = 64, D = 512",
         "RGN_1.0(0, σ_GN), N = 16, D = 2048",
     ]
-    widths = [{"model.projector_dim": d, "model.projector_hidden": d} for d in (512, 2048)]
+    widths = [{"model.projector_dim": d, "model.projector_hidden": 2 * d} for d in (512, 2048)]
     assert names(widths) == ["RGN_1.0(0, σ_GN), D = 512", "RGN_1.0(0, σ_GN), D = 2048"]
     assert names([{"group": "ResNet"}, {"group": "ViT", "base": "cifar100-vit"}, {"mu": 1}]) == [
         "RGN_1.0(0, σ_GN), ResNet",

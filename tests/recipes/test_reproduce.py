@@ -593,7 +593,7 @@ def test_the_command_trains_what_it_is_asked_for(tmp_path: Path, monkeypatch, ca
     asked.clear()
     shared = ["exact-sparsity-preset", "dense-first", *command[1:], "--rows", "stays until the end"]
     assert reproduce.run(shared) == 0
-    assert asked == [(5, 100)] * 5, "which have another name in the first recipe, and what they are at first"
+    assert asked == [(5, 100)] * 9, "half of them by another name in the first recipe"
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="nothing would be done"):
         reproduce.run([*command, "--render-only"])

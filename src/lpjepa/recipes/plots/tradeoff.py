@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 from lpjepa.recipes.collected import Collected, Entry
 from lpjepa.recipes.setting import described
@@ -34,7 +35,7 @@ def tradeoff(axes: Axes, panel: Panel, collected: Collected) -> None:
         )  # fmt: skip
         if index == 0:
             for entry, at, value in zip(entries, x, y):
-                _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value, entry.case["mu"])
+                _name(axes, f"μ = {entry.case['mu']:g}".replace("-", "−"), at, value)
     baselines = [entry for entry in collected.entries if entry.case.group not in panel["lines"]]
     for entry, at, value, deviation in _measured(baselines, name):
         index = len(panel["lines"]) + baselines.index(entry)  # its colour, whichever others wait
@@ -82,7 +83,10 @@ def _measured(entries: list[Entry], name: str) -> list[tuple[Entry, float, float
     return found
 
 
-def _name(axes: Axes, text: str, x: float, y: float, mu: float) -> None:
-    """Above at mu = 0; else below and to the left, where a falling line leaves room."""
-    at, side = ((2, 7), "left") if mu == 0 else ((-4, -11), "right")
-    axes.annotate(text, (x, y), xytext=at, textcoords="offset points", ha=side, fontsize=7, color=theme().ink)
+def _name(axes: Axes, text: str, x: float, y: float) -> None:
+    """Below and to the left, where a falling line leaves room."""
+    axes.annotate(
+        text, (x, y), xytext=(-4, -11), textcoords="offset points", ha="right",
+        fontsize=7, color=theme().ink, zorder=5,
+        path_effects=[withStroke(linewidth=2.5, foreground=theme().background)],  # lines pass behind it
+    )  # fmt: skip
