@@ -154,6 +154,11 @@ def test_as_many_features_where_values_are_equal(dtype, kind):
     assert ((kind(0.2).eval()(values) > 0).sum(1) == 102).all()
 
 
+@pytest.mark.parametrize("kind", [TopReLU, SoftTopReLU])
+def test_of_one_feature_none_is_kept(kind):
+    assert kind(0.5).eval()(torch.tensor([[2.0], [-1.0]])).tolist() == [[0.0], [0.0]]
+
+
 def test_where_all_values_are_equal_none_is_above_the_next():
     values = torch.full((3, 8), 2.0, requires_grad=True)
     z = SoftTopReLU(0.25)(values)

@@ -224,6 +224,14 @@ def test_the_preset_is_the_row_of_the_study_that_found_it() -> None:
         for case in catalog()[recipe].cases("small")
         if case.group == group
     }
+    given = load_config("presets:cifar100-exact-sparsity")
+    for scale in ("smoke", "small", "paper"):
+        rows = [
+            case for case in catalog()["exact-sparsity-preset"].cases(scale) if case.group[:8] == "presets:"
+        ]
+        for config in [config_of(case, scale, 5) for case in rows]:
+            assert config.model.activation == given.model.activation
+            assert plain_until(config)[1] == plain_until(given)[1]
     preset = of("exact-sparsity-preset", "presets:cifar100-exact-sparsity")
     study = of("dense-first", "the location stays until the end, largest features less the next")
     assert study.items() <= preset.items()

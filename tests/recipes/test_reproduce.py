@@ -20,6 +20,7 @@ from lpjepa._commands import reproduce
 from lpjepa.evaluation.run import Source
 from lpjepa.recipes import Places, Store, catalog, collect, plan, render, select, sweep, tables
 from lpjepa.recipes.cases import config_of
+from lpjepa.recipes.pace import Pace
 from lpjepa.recipes.pieces import Subject
 from lpjepa.recipes.planning import chains, outstanding
 from lpjepa.recipes.plots import mathematics
@@ -203,6 +204,23 @@ def test_results_tell_how_long_a_training_takes(tmp_path: Path, monkeypatch, mac
     if not begins:
         sweep(jobs, places, minutes=9.0, whole=whole, device="cpu", say=lambda line: None)
         assert begun == ["of another batch"], "which may be as fast as the fastest"
+
+
+def test_a_slow_kind_does_not_make_others_slow(tmp_path: Path) -> None:
+    """A second training takes twice as long beside others as results tell: so do those of its encoder."""
+    places = Places(tmp_path / "work", tmp_path / "results", tmp_path, "smoke")
+    fast = plan([catalog()["cifar100"]], "smoke", 10)[0].config
+    slow, unknown = (replace(fast, {"train": {"batch_size": size}}) for size in (4, 24))
+    for config, seconds in ((fast, 20.0), (slow, 100.0)):
+        known = {"config": to_dict(config), "seconds": seconds, "hardware": hardware("cpu")}
+        Store(places.results, "smoke").put(config, known)
+    pace = Pace(places, "cpu")
+    assert [pace.needed(config, 10) for config in (fast, slow, unknown)] == [20.0, 100.0, 20.0]
+    pace.note(slow, 10, 200.0)
+    assert [pace.needed(config, 10) for config in (fast, slow, unknown)] == [40.0, 200.0, 40.0]
+    assert pace.needed(replace(fast, {"model": {"encoder": "resnet18"}}), 10) == 0
+    pace.note(slow, 5, 130.0)
+    assert pace.needed(slow, 2) == 40.0 + 30.0
 
 
 def test_trainings_share_compiled_code_while_shapes_stay(monkeypatch) -> None:

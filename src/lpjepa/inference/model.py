@@ -87,7 +87,7 @@ class Model:
         if given["activation"] == "calibrated":
             raise ValueError(
                 f"active {active}: features of this model are compared with thresholds of their own, and so "
-                "not with each other; train with model.activation relu or top."
+                "not with each other; train with model.activation relu, top or soft_top."
             )
         projector = keep_largest(self.projector, given["activation"], active).to(self.device)
         description = replace(

@@ -116,8 +116,9 @@ class TopReLU(ShareReLU):
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
         count = self.kept(dim)
         order_ND = sort_stable(values_ND.detach())[1]
-        least = (dim - count).long().view(1)
-        least_N1, next_N1 = (values_ND.gather(1, order_ND.index_select(1, at)) for at in (least, least - 1))
+        following = (dim - 1 - count).long().view(1)
+        places = ((following + 1).clamp(max=dim - 1), following)
+        least_N1, next_N1 = (values_ND.gather(1, order_ND.index_select(1, place)) for place in places)
         rank_ND = torch.empty_like(order_ND).scatter(
             1, order_ND, torch.arange(dim, device=u_ND.device).expand_as(order_ND)
         )  # of equal values, which 16 bits have, one comes before the other

@@ -16,8 +16,9 @@ Kind = tuple[object, ...]
 class Pace:
     """What an epoch takes: as the last training of its kind in this call, or as results tell.
 
-    Of a kind that is new to this call it is not less than the fastest of the same encoder here, as results do
-    not say how many were trained at once. Of one that is new altogether no more is known than that.
+    Results are of other times, when more or fewer were trained at once: what they tell is longer by as much
+    as any kind of the same encoder has taken longer here. A kind that is not known is taken for the fastest
+    of the same encoder.
     """
 
     def __init__(self, places: Places | None = None, device: str = "auto") -> None:
@@ -40,10 +41,13 @@ class Pace:
             self._besides[kind] = max(0.0, seconds - epochs * self._of(kind))
 
     def _of(self, kind: Kind) -> float:
-        if kind in self._seen:
-            return self._seen[kind]
-        here, told = (min(_alike(paces, kind), default=0.0) for paces in (self._seen, self._told))
-        return max(here, self._told.get(kind, told))
+        seen, told = (
+            {other: seconds for other, seconds in paces.items() if other[0] == kind[0]}
+            for paces in (self._seen, self._told)
+        )
+        slower = max(1.0, min((seen[other] / told[other] for other in seen if other in told), default=1.0))
+        known = {other: seconds * slower for other, seconds in told.items()} | seen
+        return known.get(kind, min(known.values(), default=0.0))
 
 
 def _told(places: Places, device: str) -> dict[Kind, float]:
@@ -61,7 +65,3 @@ def _kind_of(config: Config) -> Kind:
     model, loss = config.model, config.loss
     widths = (model.projector_dim, model.projector_hidden, model.projector_layers)
     return model.encoder, *widths, config.train.batch_size, str(loss.directions), loss.num_slices
-
-
-def _alike(paces: dict[Kind, float], kind: Kind) -> list[float]:
-    return [seconds for other, seconds in paces.items() if other[0] == kind[0]]
