@@ -55,6 +55,15 @@ def test_every_step_finds_the_target_where_it_is(tiny, monkeypatch, method) -> N
     assert found == pytest.approx([1 + min(1, step / 6) * (end - 1) for step in range(12)], abs=1e-6)
 
 
+def test_an_epoch_says_that_the_target_is_on_its_way(tiny, capsys) -> None:
+    target = {"active": 0.03, "from_mu": 1.0, "there_at": 0.75}
+    pretrain(tiny({"target": target, "train": {"epochs": 4}, "log": {"plain": True}}))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    assert [("(later 0.030)" in line, "(target 0.030)" in line) for line in lines] == (
+        [(True, False)] * 3 + [(False, True)]
+    )
+
+
 def test_features_follow_it(tiny) -> None:
     """Features that hardly learn are far from a target that is far up at first, until it comes down."""
     loss = {"num_slices": 256, "axes_weight": 0.0}

@@ -184,6 +184,7 @@ def test_lines_show_sparsity_beside_its_prediction(capsys):
     assert "1,234 images/s" in line
     assert "s left" in line
     assert summary({}) == ""
+    assert summary({"l0": 0.9, "l0_predicted": 0.03, "on_its_way": True}) == "l0 0.900 (later 0.030)"
 
 
 def test_bar_shows_the_same(monkeypatch):

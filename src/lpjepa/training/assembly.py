@@ -102,6 +102,11 @@ class Assembly:
             self.course.move(self.step.criterion, progress)
 
     @property
+    def on_its_way(self) -> bool:
+        """Whether the target has moved for the last step and not arrived."""
+        return self.course is not None and self.course.now not in (None, self.course.end)
+
+    @property
     def target(self) -> Distribution | None:
         """Where the target ends; the objective's own may still be on its way there."""
         return target_of(self.config)

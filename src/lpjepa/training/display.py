@@ -30,15 +30,18 @@ def build_display(plain: bool, quiet: bool) -> Display:
 
 
 def summary(latest: dict[str, Any]) -> str:
-    """The numbers worth a line, those that are there: loss, l0 beside its prediction, accuracies."""
+    """The numbers worth a line, those that are there: loss, l0 beside its prediction, accuracies.
+
+    `on_its_way`: the prediction is that of where the target is going.
+    """
     words = []
     if latest.get("loss") is not None:
         words.append(f"loss {latest['loss']:.4g}")
     if latest.get("l0") is not None:
-        predicted = latest.get("l0_predicted")
-        words.append(
-            f"l0 {latest['l0']:.3f}" + (f" (target {predicted:.3f})" if predicted is not None else "")
-        )
+        words.append(f"l0 {latest['l0']:.3f}")
+        if (predicted := latest.get("l0_predicted")) is not None:
+            later = latest.get("on_its_way")
+            words[-1] += f" (later {predicted:.3f})" if later else f" (target {predicted:.3f})"
     for name in ("encoder", "projector"):
         if latest.get(f"{name}_accuracy") is not None:
             words.append(f"{name} {100 * latest[f'{name}_accuracy']:.1f} %")

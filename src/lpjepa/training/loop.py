@@ -233,7 +233,7 @@ class Trainer:
 
     def _monitor(self, speed: float) -> None:
         values = self.parts.monitor() | self._broken()
-        self.latest |= values
+        self.latest |= values | {"on_its_way": self.parts.on_its_way}
         epoch = self.step_now / self.parts.steps_per_epoch
         if self.rank == 0:
             self.journal.write("epoch", self.step_now, epoch, values)
