@@ -89,14 +89,14 @@ class Model:
                 f"active {active}: features of this model are compared with thresholds of their own, and so "
                 "not with each other; train with model.activation relu, top or soft_top."
             )
-        projector = keep_largest(self.projector, given["activation"], active).to(self.device)
+        projector, activation = keep_largest(self.projector, given["activation"], active)
         description = replace(
             self.description,
-            projector={**given, "activation": "soft_top" if given["activation"] == "soft_top" else "top"},
+            projector={**given, "activation": activation},
             run=of_another_projector(self.description.run),
             fingerprint=None,
         )
-        other = Model(description, self.encoder, projector)
+        other = Model(description, self.encoder, projector.to(self.device))
         other.description = replace(description, fingerprint=other.fingerprint())
         return other
 

@@ -106,8 +106,8 @@ class TopReLU(ShareReLU):
         """k, of so many features."""
         return (self.active * dim).round().clamp(1, dim - 1)
 
-    def level(self, values_ND: Tensor, least_N1: Tensor, next_N1: Tensor) -> Tensor:
-        """What is subtracted; `least_N1` is the least value kept, and `next_N1` the largest of the others."""
+    def level(self, values_ND: Tensor, kept_ND: Tensor, next_N1: Tensor) -> Tensor:
+        """What is subtracted, by the values, which of them are kept, and the largest of the others."""
         return next_N1.clamp(max=0)
 
     def forward(self, u_ND: Tensor) -> Tensor:
@@ -116,16 +116,14 @@ class TopReLU(ShareReLU):
         values_ND, dim = u_ND.float(), u_ND.shape[-1]
         count = self.kept(dim)
         order_ND = sort_stable(values_ND.detach())[1]
-        following = (dim - 1 - count).long().view(1)
-        places = ((following + 1).clamp(max=dim - 1), following)
-        least_N1, next_N1 = (values_ND.gather(1, order_ND.index_select(1, place)) for place in places)
+        next_N1 = values_ND.gather(1, order_ND.index_select(1, (dim - 1 - count).long().view(1)))
         rank_ND = torch.empty_like(order_ND).scatter(
             1, order_ND, torch.arange(dim, device=u_ND.device).expand_as(order_ND)
         )  # of equal values, which 16 bits have, one comes before the other
-        level_N1 = self.level(values_ND, least_N1, next_N1)
-        kept_ND = torch.relu(values_ND - level_N1) * (rank_ND >= dim - count)
+        kept_ND = rank_ND >= dim - count
+        z_ND = torch.relu(values_ND - self.level(values_ND, kept_ND, next_N1)) * kept_ND
         since = self.batches > self.after if self.training else self.batches >= self.after
-        return torch.where(since, kept_ND, torch.relu(values_ND)).to(u_ND.dtype)
+        return torch.where(since, z_ND, torch.relu(values_ND)).to(u_ND.dtype)
 
 
 class SoftTopReLU(TopReLU):
@@ -136,7 +134,8 @@ class SoftTopReLU(TopReLU):
     training at a dense location come close to a sparser target, in how large they are, too.
     """
 
-    def level(self, values_ND: Tensor, least_N1: Tensor, next_N1: Tensor) -> Tensor:
-        """The largest value below all that are kept: below `next_N1` where 16 bits make it equal to them."""
+    def level(self, values_ND: Tensor, kept_ND: Tensor, next_N1: Tensor) -> Tensor:
+        """The largest value below all that are kept: below `next_N1` where 16 bits make it equal to one."""
+        least_N1 = values_ND.masked_fill(~kept_ND, torch.inf).amin(1, keepdim=True)
         lower_N1 = values_ND.masked_fill(values_ND >= least_N1, -torch.inf).amax(1, keepdim=True)
         return torch.where(lower_N1.isinf(), next_N1, lower_N1)

@@ -7,6 +7,7 @@ from torch import nn
 from lpjepa.losses import RepReLU
 from lpjepa.models.calibration import CalibratedReLU, SoftTopReLU, TopReLU
 
+LARGEST = {"top": TopReLU, "soft_top": SoftTopReLU}  # these keep the largest features of each image
 ACTIVATIONS = ("relu", "calibrated", "top", "soft_top", "rep_relu", "none")
 
 
@@ -33,16 +34,18 @@ def build_projector(
         modules.append(nn.ReLU())
     elif activation == "calibrated":
         modules.append(CalibratedReLU(out_dim))
-    elif activation == "top":
-        modules.append(TopReLU())
-    elif activation == "soft_top":
-        modules.append(SoftTopReLU())
+    elif activation in LARGEST:
+        modules.append(LARGEST[activation]())
     elif activation == "rep_relu":
         modules.append(RepReLU())
     return nn.Sequential(*modules)
 
 
-def keep_largest(projector: nn.Sequential, activation: str, active: float) -> nn.Sequential:
-    """A projector of `activation`, whose layers it shares, that keeps this share of each image's features."""
+def keep_largest(projector: nn.Sequential, activation: str, active: float) -> tuple[nn.Sequential, str]:
+    """A projector of `activation`, whose layers it shares, that keeps this share of each image's features.
+
+    The second is its activation: its own where that keeps the largest already, and top where it does not.
+    """
     layers = list(projector) if activation == "none" else list(projector)[:-1]
-    return nn.Sequential(*layers, (SoftTopReLU if activation == "soft_top" else TopReLU)(active))
+    name = activation if activation in LARGEST else "top"
+    return nn.Sequential(*layers, LARGEST[name](active)), name
